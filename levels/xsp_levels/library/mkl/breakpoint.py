@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from xsp_levels.arming import undone_on_failure
+from xsp_levels.library.mkl.line import count
 from xsp_levels.library.mkl.verbose import MklLibrary, MklRecorder
 from xsp_levels.native import forked_child, perf_event
 from xsp_levels.native.perf_event import Event, Hit
@@ -12,7 +14,7 @@ from xsp_levels.native.perf_event import Event, Hit
 _PAGES = 64  # of the ring that holds the times of lines: some 10,000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Output:
     """The output of one MKL during a visit.
 
@@ -26,6 +28,11 @@ class Output:
     text: str
     hits: tuple[Hit, ...] | None = None
     lost: int = 0
+
+    @cached_property
+    def written(self) -> int:
+        """How many calls there are lines of, lines that cannot be read among them."""
+        return count(self.text)
 
 
 class MklWatch:

@@ -18,7 +18,7 @@ from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, concat_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.mkl.breakpoint import MklWatch, Output
-from xsp_levels.library.mkl.line import count, lines, unread, version
+from xsp_levels.library.mkl.line import lines, unread, version
 from xsp_levels.library.mkl.row import call_rows, crowd, explained
 from xsp_levels.library.mkl.verbose import PRINTER, loaded, set_up
 from xsp_levels.native import perf_event, thread
@@ -149,12 +149,11 @@ def _left_out(output: Output) -> str | None:
     """Return why the calls of a visit are left out; None if they are not."""
     if output.hits is None:
         return None
-    written = count(output.text)
     if output.lost:
         return _FULL
-    if written > len(output.hits):
+    if output.written > len(output.hits):
         return _LATE
-    return None if explained(output.hits, written) else _UNFINISHED
+    return None if explained(output.hits, output.written) else _UNFINISHED
 
 
 def _remark(output: Output) -> str | None:
@@ -166,7 +165,7 @@ def _remark(output: Output) -> str | None:
 
 def _lost(output: Output) -> int:
     """Return how many calls there is no row of."""
-    written = count(output.text)
+    written = output.written
     made = written if output.hits is None else max(written, len(output.hits) + output.lost)
     return made if _left_out(output) else made - written + unread(output.text)
 
