@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, TypeVar
 
 from xsp.composition import Group, Mark, Pause
@@ -17,7 +18,7 @@ T = TypeVar("T")
 # Watching may take so much of a program's time, once there is nothing more to measure.
 _MOST_WATCHING = 0.01
 _UNENDED = ("", NO_BACKWARD)  # variants of training steps that no optimizer has ended
-_JUDGED = 20  # evaluations by which that part is judged
+_JUDGED = 8  # evaluations by which that part is judged
 _PATIENCE = 10  # times as long as so far a step may be in what nobody tells of: a backward pass
 
 
@@ -354,5 +355,6 @@ class IdleWatching:
         """Whether watching slows the program down by more than a user would have it."""
         if len(self._seen) < _JUDGED:
             return False
-        spent_ns = sum(spent for _, spent in self._seen)
-        return spent_ns > _MOST_WATCHING * (self._seen[-1][0] - self._seen[0][0])
+        usual_ns = median(spent for _, spent in self._seen)  # one may be slow for its own reasons
+        lasted_ns = self._seen[-1][0] - self._seen[0][0]
+        return (_JUDGED - 1) * usual_ns > _MOST_WATCHING * lasted_ns
