@@ -1,7 +1,8 @@
 """Rotation: the jobs of several processes in, each carried out by a worker; the workers take turns.
 
-Libraries are imported side by side, and runs are interpreted side by side; between the two,
-while anything is measured, one process works at a time, and none is ending.
+Libraries are imported side by side, in as many processes as there are cores, and runs are
+interpreted side by side; between the two, while anything is measured, one process works at a time,
+and none is ending.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from xsp.measurement import Progress
+from xsp.session import usable_cores
 from xsp.target.division import on_host, too_slow
 from xsp.target.worker import AGAIN, GO, Job, Worker
 
@@ -38,10 +40,14 @@ def take_turns(jobs: Sequence[Job], folder: Path, rotation: Rotation, stack: Exi
             rotation.run()
             worker.await_end()
         return
-    first, *others = [start(number) for number in numbers]
-    for worker in (first, *others):
-        worker.await_imports()  # side by side: all of them, for imports would disturb the trial
+    # Side by side, and the others while the first one loads: they may be started in vain.
+    most = max(1, int(usable_cores()))
+    first, *others = [start(number) for number in numbers[:most]]
+    first.await_imports()
+    others += [start(number) for number in numbers[most:]]
     rotation.load(first)
+    for worker in others:
+        worker.await_imports()  # which would disturb the trial
     if _is_slow(first, jobs):
         for worker in others:
             worker.end()
