@@ -65,6 +65,35 @@ def test_an_input_that_varies_freely_leaves_the_others_to_tell_groups_apart() ->
     assert [group.calls for group in groups.current()] == [40, 40]
 
 
+def test_of_an_input_that_varies_freely_only_the_dimensions_that_do_tell_no_groups_apart() -> None:
+    groups = Groups()
+    for length in range(4, 60):
+        seen(groups, call((32, length), (32, 1, length, length)))
+        seen(groups, call((1, length // 2), (1, 1, length // 2, length // 2)))
+    seen(groups, call((7, 99), (7, 1, 99, 99)))  # the last batch
+    assert labels(groups.current()) == ["Net 32×(4…59)", "Net 1×(2…29)", "Net 7×99"]
+    assert [group.calls for group in groups.current()] == [56, 56, 1]
+
+
+def test_batches_and_lengths_that_are_both_ever_new_are_one_group() -> None:
+    groups = Groups()
+    for number in range(40):
+        seen(groups, call((number % 11 + 1, 3 * number)))
+    assert labels(groups.current()) == ["Net (1…11)×(0…117)"]
+
+
+def test_shapes_that_are_new_by_no_dimension_alone_or_of_unlike_ranks_are_one_group() -> None:
+    for shapes in (
+        [(n, m) for n in range(4) for m in range(4)],
+        [(n,) * (1 + n % 2) for n in range(16)],
+    ):
+        groups = Groups()
+        for shape in shapes:
+            seen(groups, call(shape))
+        [group] = groups.current()
+        assert group.calls == 16
+
+
 def test_steps_that_call_the_model_ever_another_number_of_times_are_one_group() -> None:
     groups = Groups()
     lengths = [9, 10, 9, 11, 10, 9, 12, 9, 14, 9, 9, 10, 30, 9]

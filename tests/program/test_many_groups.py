@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,8 +10,10 @@ import pytest
 from toy import Toy, ToyCall, ToyModel
 
 import xsp
-from xsp.composition import Groups
+from xsp.composition import Group, Groups
+from xsp.program.recording import KeptCalls
 from xsp.program.replay import complete_plans
+from xsp.provider import ModelCall
 from xsp.testing import FakeClock, only_providers
 
 
@@ -156,3 +159,36 @@ def test_groups_that_come_in_turns_stay_on_a_rung_together(toy: Toy, groups: int
     for trace in prof.groups.values():
         runs = {rung["rung"]: rung["runs"] for rung in trace.metadata["rungs"]}
         assert min(runs["bare"], runs["layer"]) >= 10
+
+
+def test_the_calls_of_the_groups_that_took_most_time_are_kept() -> None:
+    kept = KeptCalls()
+    calls = {number: ModelCall(len, (str(number),)) for number in range(8)}
+    groups = [Group(number, "Net", "", "") for number in range(8)]
+    for number in range(6):  # as a model that is built calls each of its parts once
+        kept.note(groups[number], calls[number], 10)
+    assert set(kept) == {0, 1, 2, 3}
+    for _ in range(2):
+        kept.note(groups[7], calls[7], 8)
+    assert kept[7] is calls[7]
+    assert len(kept) == 4
+    kept.renumber(lambda number: min(number, 6))
+    assert kept[6] is calls[7]
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "any"])
+def test_of_inputs_that_vary_those_of_about_average_size_are_kept(order: str) -> None:
+    kept, group = KeptCalls(), Group(0, "Net", "", "")
+    lengths = sorted(range(6, 60), reverse=order == "falling")
+    if order == "any":
+        random.Random(1).shuffle(lengths)
+    for length in lengths:
+        inputs = (((32, length), "int64"),)
+        group.sizes[1, inputs] += 1
+        call = ModelCall(len, ("",), inputs=inputs)
+        if length % 2:
+            kept.note(group, call, 10)
+        else:
+            kept.take(group, call.work, inputs)
+    [((_, length), _)] = kept[0].inputs
+    assert 20 < length < 50

@@ -9,7 +9,7 @@ and problem.py where a reader is misled without).
 What was recorded of collectives (collective.py) is for other ranks of a distributed program.
 """
 
-from xsp.composition.group import Group, Groups, labels
+from xsp.composition.group import Group, Groups, elements, labels
 from xsp.composition.journal import (
     LOOK_NS,
     MARKS_LOST,
@@ -39,6 +39,7 @@ __all__ = [
     "Pause",
     "Place",
     "Purpose",
+    "elements",
     "labels",
     "program_traces",
     "side_by_side",

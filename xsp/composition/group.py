@@ -2,8 +2,8 @@
 
 Evaluations are alike that call one model, as often, in one phase (training step, prefill, …), with
 inputs of the same shapes and data types. Where an input has a new shape in every second call or
-oftener (sentences of any length), that input does not tell groups apart; nor does how often a
-training step calls the model, where that is ever another number (games of any length).
+oftener (sentences of any length), the dimensions that are new do not tell groups apart; nor does
+how often a training step calls the model, where that is ever another number (games of any length).
 
     ResNet  inference      32×3×224×224    group 0
     ResNet  training step  32×3×224×224    group 1
@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from xsp.provider import NO_BACKWARD, Inputs, ModelCall
 
@@ -205,28 +206,54 @@ class _Likeness:
     def __init__(self) -> None:
         self._seen = 0
         self._unlike: dict[int, set[object]] = {}
-        self._free: set[int] = set()
+        # By the place: the dimensions that are ever new; None: nothing there tells groups apart.
+        self._free: dict[int, frozenset[int] | None] = {}
 
     def fixed(self, size: Size) -> tuple[object, ...]:
-        """Return what tells groups apart: calls and inputs with their places, without free ones."""
+        """Return what tells groups apart: calls and inputs with their places, less what is free."""
         told = enumerate((size[_CALLS], *size[1]))
-        return tuple((at, each) for at, each in told if at not in self._free)
+        return tuple((at, self._kept(at, each)) for at, each in told if self._tells(at))
 
     def note(self, size: Size) -> bool:
         """Note the size of an evaluation; return whether more of it became free."""
         self._seen += 1
-        before = len(self._free)
+        before = self._free.copy()
         for at, each in enumerate((size[_CALLS], *size[1])):
-            if at in self._free:
+            if not self._tells(at):
                 continue
             unlike = self._unlike.setdefault(at, set())
-            unlike.add(each)
+            unlike.add(self._kept(at, each))
+            if at == _CALLS and len(unlike) >= _FREE_CALLS_AFTER:
+                self._free[at] = None
             # Shapes that are new in every second call, or oftener, do not recur.
-            free = len(unlike) >= _FREE_AFTER and 2 * len(unlike) > self._seen
-            if free or (at == _CALLS and len(unlike) >= _FREE_CALLS_AFTER):
-                self._free.add(at)
-                del self._unlike[at]
-        return len(self._free) > before
+            elif at != _CALLS and len(unlike) >= _FREE_AFTER and 2 * len(unlike) > self._seen:
+                new = _ever_new(unlike)
+                self._free[at] = None if new is None else new | (before.get(at) or frozenset())
+                unlike.clear()
+        return self._free != before
+
+    def _tells(self, at: int) -> bool:
+        return at not in self._free or self._free[at] is not None
+
+    def _kept(self, at: int, each: Any) -> object:
+        """Return what of an input tells groups apart."""
+        if not (free := self._free.get(at)):
+            return each
+        shape, dtype = each
+        return tuple(None if n in free else size for n, size in enumerate(shape)), dtype
+
+
+def _ever_new(inputs: Collection[Any]) -> frozenset[int] | None:
+    """Return the dimensions in which most of some unlike inputs differ; None: no single ones.
+
+    >>> _ever_new({((32, length), "int64") for length in range(12)} | {((1, 3), "int64")})
+    frozenset({1})
+    """
+    shapes = [shape for shape, _ in inputs]
+    if len({len(shape) for shape in shapes}) > 1:
+        return None
+    dimensions = enumerate(zip(*shapes, strict=True))
+    return frozenset(n for n, sizes in dimensions if 2 * len(set(sizes)) > len(shapes)) or None
 
 
 def labels(groups: Sequence[Group]) -> list[str]:

@@ -59,6 +59,8 @@ _CHILDREN = (
     "known: xsp watches the process that it is started in. Where they run models, start them by "
     "`torchrun … -m xsp profile`, or put `with xsp.profile():` into what they run"
 )
+# Problems that are found where runs differ that ought to be alike.
+_OF_LIKE_RUNS = frozenset({"residual", "prediction", "page-faults", "wide-interval"})
 _MUCH = 0.1  # of a block's time: as much of children's is worth a word
 _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
@@ -111,10 +113,12 @@ def group_problems(
         if trace is None:
             continue
         several = f"{label}: " if len(groups) > 1 else ""
+        beside = _OF_LIKE_RUNS if group.varies else ()
         result += [
             Problem(problem.code, f"{several}{problem.message}")
             for problem in trace.problems
-            if problem.code != "level-left-out"  # which the program's trace says itself
+            # The program's trace itself says which levels are left out.
+            if problem.code != "level-left-out" and problem.code not in beside
         ]
         if group.varies:
             unlike = _unlike(group, middle.get(group.number))
@@ -207,7 +211,7 @@ def _unlike(group: Group, middle: tuple[int, int] | None) -> str:
     several = [f"the inputs had {counted(kinds, 'set')} of shapes"] * (kinds > 1)
     if len(calls) > 1:
         several.append(f"evaluations call the model {min(calls)} to {max(calls)} times")
-    average = "its latencies are averages over all sizes"
+    average = "its latencies are averages over all sizes, with intervals to match"
     if middle is not None:
         low, high = middle
         average = f"what lies inside is an average over evaluations of {low} to {high} calls"

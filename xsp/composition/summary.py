@@ -77,19 +77,20 @@ def _phase(group: Group) -> str:
 def _samples(group: Group, trace: Trace | None) -> int | None:
     """Return how many samples an evaluation takes: the leading size of the leading input.
 
-    Where the number of calls varies, that is the average. None where inputs differ, the leading
-    input has no such size, or may lead with a sequence, or the evaluation is a function of
-    TensorFlow's or JAX's without layers, whose leading input may be anything.
+    Where the number of calls varies, that is the average. None where inputs differ in that size,
+    the leading input has no such size, or may lead with a sequence, or the evaluation is a function
+    of TensorFlow's or JAX's without layers, whose leading input may be anything.
     """
     if trace is not None and _is_bare_function(trace):
         return None
     shapes = {inputs[0][0] for inputs in group.inputs if inputs}
-    if len(shapes) != 1:
+    unlike = {(len(shape), *shape[:1]) for shape in shapes}
+    if len(unlike) != 1:
         return None
-    [shape] = shapes
-    if len(shape) < 2 or (len(shape) <= _SEQUENCE_SIZES and not group.batch_first):
+    [(rank, *leading)] = unlike
+    if rank < 2 or (rank <= _SEQUENCE_SIZES and not group.batch_first):
         return None
-    return round(shape[0] * group.average_calls)
+    return round(leading[0] * group.average_calls)
 
 
 def _is_bare_function(trace: Trace) -> bool:

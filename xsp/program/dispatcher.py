@@ -16,13 +16,12 @@ from xsp import tracer
 from xsp.composition import MARKS_LOST, Journal, Mark
 from xsp.evaluation import Rung
 from xsp.program.evaluation import Closed, IdleWatching, Lap, OpenEvaluation, Streak, attempt, timed
-from xsp.program.recording import Recorder
+from xsp.program.recording import KeptCalls, Recorder
 from xsp.program.streak import Key, Streaks, key_of, note
 from xsp.program.turns import Plans, StepKind
 from xsp.provider import Likeness, ModelCall, Work
 from xsp.session import Collections, NotedLock, Session, Settings, page_faults, schedule
 
-_KEPT_CALLS = 4  # groups whose last call is kept, to be repeated after the block
 _MOST_EVALUATIONS, _JUST_NS = 500_000, 20_000_000
 _GOING_ON = OpenEvaluation(0, None, None, None, None, False, False, 0)
 
@@ -42,7 +41,7 @@ class Dispatcher:
     Attributes:
         plans: The groups of like evaluations, and the plan of each.
         journal: What the program did.
-        calls: The last call of some groups, by the group's number, kept to be repeated.
+        calls: Calls of the groups that took most time, kept to be repeated.
         collections: Notes, once begun, collections of garbage that xsp brings about.
         stop_watching: Called when watching on would slow the program, and measure nothing.
     """
@@ -53,7 +52,7 @@ class Dispatcher:
         self.session, self._now = session, session.clock.now
         self.plans = Plans(rungs, settings, when)
         self.journal = Journal(threading.get_ident(), session.clock.now())
-        self.calls: dict[int, ModelCall] = {}
+        self.calls = KeptCalls()
         self._when, self._scheduled = when, when != schedule()
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
@@ -78,8 +77,8 @@ class Dispatcher:
             raise
         opened.begin_ns, opened.end_ns, self._waits = begin, end, end > returned
         group = attempt(self.session, self._close, thread, end, end - returned)
-        if group is not None and (group in self.calls or len(self.calls) < _KEPT_CALLS):
-            self.calls[group] = call
+        if group is not None:
+            self.calls.note(self.plans.groups.members[group], call, end - begin)
         if not opened.streak:
             self._stop_if_done()
         return result
@@ -100,9 +99,8 @@ class Dispatcher:
             raise
         finally:
             tracer.leave_evaluation(thread)
-        kept = self.calls.get(streak.group.number)
-        if kept is not None and len(streak.recording.threads) == 1:
-            kept.take(work, like[2])
+        if len(streak.recording.threads) == 1:
+            self.calls.take(streak.group, work, like[2])
         times = found_ns, begin, end, end, (), end, end - returned, self._now()
         lap = Lap(streak, thread, like[2], None, *times)
         with self._lock:
@@ -241,7 +239,7 @@ class Dispatcher:
                 self._end_stale(thread)
             self._settle()
             final = self.plans.groups.final
-            self.calls = {final(number): call for number, call in self.calls.items()}
+            self.calls.renumber(final)
             self._recorder.disarm()
 
     def _end_stale(self, thread: int) -> None:

@@ -1,17 +1,25 @@
-"""Recordings: steps of plans in, armed providers and the visits that evaluations make out."""
+"""Recordings: steps of plans in, armed providers and the visits that evaluations make out.
+
+Also the calls that are kept, so that further visits can be made of them after the program.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from xsp.composition import Group, elements
 from xsp.evaluation import Rung
 from xsp.program.turns import Step
-from xsp.provider import Provider, Records
+from xsp.provider import Inputs, ModelCall, Provider, Records, Work
 from xsp.session import PlannedVisit, Session, Visit
+
+_KEPT = 4  # groups of which a call is kept
+_ABOUT = 1.7  # times as large as the average, or as small, is about average
 
 
 class Window(NamedTuple):
@@ -167,3 +175,56 @@ def _visit(recording: Recording, windows: Sequence[Window], *, shared: bool) -> 
         shared=shared,
         pauses=tuple(pause for window in windows for pause in window.pauses),
     )
+
+
+class KeptCalls(dict[int, ModelCall]):
+    """Calls of the groups that took most time, by the group's number, to be repeated.
+
+    Memory may have no room for what was put into the calls of all groups. The call is the last one;
+    of a group whose inputs vary, the last one whose inputs are of about average size.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._took_ns: Counter[int] = Counter()
+        self._elements: Counter[int] = Counter()  # of the inputs of all calls together
+        self._calls: Counter[int] = Counter()
+
+    def note(self, group: Group, call: ModelCall, took_ns: int) -> None:
+        """Keep a call of a group, unless each group that has one kept took more time so far."""
+        number = group.number
+        self._took_ns[number] += took_ns
+        if number in self:
+            if self._fits(group, call.inputs):
+                self[number] = call
+            return
+        if len(self) >= _KEPT:
+            least = min(self, key=self._took_ns.__getitem__)
+            if self._took_ns[least] >= self._took_ns[number]:
+                return
+            del self[least]
+        self[number] = call
+
+    def take(self, group: Group, work: Work, inputs: Inputs) -> None:
+        """Keep a call that is like the one that is kept, in its place."""
+        kept = self.get(group.number)
+        if kept is not None and self._fits(group, inputs):
+            kept.take(work, inputs)
+
+    def renumber(self, final: Callable[[int], int]) -> None:
+        """Let the calls be those of the groups that theirs are part of in the end."""
+        kept = {final(number): call for number, call in self.items()}
+        self.clear()
+        self.update(kept)
+
+    def _fits(self, group: Group, inputs: Inputs) -> bool:
+        """Return whether inputs are to be kept rather than those that are."""
+        if not group.varies:
+            return True
+        number, size = group.number, elements((1, inputs))
+        self._elements[number] += size
+        self._calls[number] += 1
+        average = self._elements[number] / self._calls[number]
+        before = elements((1, self[number].inputs))
+        far, was_far = (max(each / average, average / each) for each in (size, before))
+        return far <= max(was_far, _ABOUT)

@@ -35,7 +35,10 @@ _TRAINS = (
     "it was called in training mode with gradients on, where a call may change its model: "
     "`model.eval()` and `with torch.no_grad():` are for calls that train nothing"
 )
-_NOT_KEPT = "its call was not kept, as those of the first groups only are, so that memory suffices"
+_NOT_KEPT = (
+    "its call was not kept, as only those of the groups that took most time are, so that memory "
+    "suffices"
+)
 _ONCE = "nothing is repeated where the schedule says how many evaluations are measured (active=)"
 _TRAINING_STEP = "training step"
 _IN_COMPANY = "this is a rank of a distributed program, and the others would have to repeat theirs"
