@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+import pytest
 
 from xsp.composition import Lull, Place
 from xsp.composition.journal import Pause
@@ -126,11 +127,24 @@ def test_waiting_for_a_thread_that_has_rows_is_no_own_time() -> None:
     assert found[0]["own_shares"] == [0.5, 0.5]
 
 
-def test_lulls_that_cover_little_of_own_time_leave_the_word_to_samples() -> None:
+def test_where_samples_are_few_lulls_speak_if_they_cover_much_of_own_time() -> None:
     seen = (lull(150, 20, "main", "stall"),)
     assert attributes(samples((150, "decode")), seen)[1]["own_functions"] == ["decode"]
     assert attributes(samples((150, "decode")), seen, 30.0)[1]["own_functions"] == ["stall"]
     assert attributes(lulls=seen) == {}
+
+
+def test_lulls_speak_for_the_time_that_they_last_and_samples_for_the_rest() -> None:
+    seen = (lull(120, 60, "main", "import this"), lull(130, 20, "main", "decode"))
+    taken = samples(*[(140 + n, "resize") for n in range(15)], *[(160, "flip")] * 5)
+    found = attributes(taken, seen, 200.0)[1]
+    known = zip(found["own_functions"], found["own_shares"], strict=True)
+    assert dict(known) == pytest.approx(
+        {"resize": 0.6 * 0.75, "import this": 0.3, "flip": 0.15, "decode": 0.1}
+    )
+    assert found["own_functions"][:2] == ["resize", "import this"]
+    assert found["own_samples"] == 22
+    assert attributes(taken, seen, 80.0)[1]["own_shares"] == pytest.approx([0.75, 0.25])
 
 
 def test_a_long_look_counts_for_its_time() -> None:

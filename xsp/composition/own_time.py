@@ -1,13 +1,14 @@
 """Own time: samples of what Python ran outside of evaluations in; the calls of each part out.
 
 What recurs between evaluations that are alike is sampled where they are, on the rung `stack`. What
-happens once is seen in lulls.
+happens once is seen in lulls. Lulls speak for as much of a part's own time as they last, samples
+for the rest.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +19,11 @@ from numpy.typing import NDArray
 from xsp.composition.journal import Lull, Pause
 from xsp.composition.nested import Part
 from xsp.evaluation import united
-from xsp.measurement import calls, in_common, innermost, named_time
+from xsp.measurement import MOST_CALLS, calls, in_common, innermost, named_time
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
 
-_COVERED = 0.5  # of own time that lulls must cover to speak for it
+_COVERED = 0.5  # of own time that lulls must cover to speak for all of it, where samples are few
+_FEW = 10  # samples
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +78,32 @@ def own_time(
     around = in_common([each.stack for each in sampled.lulls])
     for number, members in seen.items():
         lasts = [each.lasts_ns for each in members]
-        if sum(lasts) >= _COVERED * (own_ns[number] - waited_ns[number]):
-            looks = sum(each.looks for each in members)
-            result[number] = calls([each.stack for each in members], lasts, looks, around=around)
+        covered = min(sum(lasts) / max(own_ns[number] - waited_ns[number], 1.0), 1.0)
+        looks = sum(each.looks for each in members)
+        told = calls([each.stack for each in members], lasts, looks, around=around)
+        if number in result and result[number]["own_samples"] >= _FEW:
+            result[number] = _together(told, covered, result[number])
+        elif covered >= _COVERED:
+            result[number] = told
     return result
+
+
+def _together(
+    told: Mapping[str, Any], covered: float, sampled: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what two sources tell of own time, of which the first one speaks for a part."""
+    shares: Counter[tuple[str, str]] = Counter()
+    for source, part in ((told, covered), (sampled, 1.0 - covered)):
+        names = zip(source["own_functions"], source["own_lines"], strict=True)
+        for name, share in zip(names, source["own_shares"], strict=True):
+            shares[name] += part * share
+    most = [each for each in shares.most_common(MOST_CALLS) if each[1] > 0]
+    return {
+        "own_functions": [function for (function, _), _ in most],
+        "own_lines": [line for (_, line), _ in most],
+        "own_shares": [share for _, share in most],
+        "own_samples": told["own_samples"] + sampled["own_samples"],
+    }
 
 
 def _during_others(parts: Sequence[Part], time_ns: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ become runs (interpretation.py), the runs of a process are `ProcessRuns` (proces
 from xsp.measurement.build import build_trace, describe
 from xsp.measurement.callable import interpret_session, measure, rung_names, visit_all
 from xsp.measurement.interpretation import interpret
-from xsp.measurement.own_time import calls, in_common, innermost, named_time
+from xsp.measurement.own_time import MOST_CALLS, calls, in_common, innermost, named_time
 from xsp.measurement.pause import with_pauses, without_pauses
 from xsp.measurement.process_runs import ProcessRuns
 from xsp.measurement.progress import Enough, Progress, progress_bar, status_line
@@ -24,6 +24,7 @@ from xsp.measurement.repeat import (
 )
 
 __all__ = [
+    "MOST_CALLS",
     "Enough",
     "ProcessRuns",
     "Progress",
