@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -65,14 +67,29 @@ def test_an_input_that_varies_freely_leaves_the_others_to_tell_groups_apart() ->
     assert [group.calls for group in groups.current()] == [40, 40]
 
 
-def test_of_an_input_that_varies_freely_only_the_dimensions_that_do_tell_no_groups_apart() -> None:
+@pytest.mark.parametrize("times", [1, 2], ids=["the same lengths", "other lengths"])
+def test_of_an_input_that_varies_freely_the_dimensions_that_do_tell_no_groups_apart(
+    times: int,
+) -> None:
     groups = Groups()
     for length in range(4, 60):
         seen(groups, call((32, length), (32, 1, length, length)))
-        seen(groups, call((1, length // 2), (1, 1, length // 2, length // 2)))
+        short = length // times
+        seen(groups, call((1, short), (1, 1, short, short)))
     seen(groups, call((7, 99), (7, 1, 99, 99)))  # the last batch
-    assert labels(groups.current()) == ["Net 32×(4…59)", "Net 1×(2…29)", "Net 7×99"]
+    assert labels(groups.current()) == [
+        "Net 32×(4…59)", f"Net 1×({4 // times}…{59 // times})", "Net 7×99"
+    ]  # fmt: skip
     assert [group.calls for group in groups.current()] == [56, 56, 1]
+
+
+def test_a_call_of_another_rank_leaves_the_others_as_they_are() -> None:
+    groups = Groups()
+    seen(groups, call((5,)))
+    for length in range(4, 60):
+        seen(groups, call((32, length)))
+        seen(groups, call((1, length)))
+    assert labels(groups.current()) == ["Net 5", "Net 32×(4…59)", "Net 1×(4…59)"]
 
 
 def test_batches_and_lengths_that_are_both_ever_new_are_one_group() -> None:
@@ -82,16 +99,16 @@ def test_batches_and_lengths_that_are_both_ever_new_are_one_group() -> None:
     assert labels(groups.current()) == ["Net (1…11)×(0…117)"]
 
 
-def test_shapes_that_are_new_by_no_dimension_alone_or_of_unlike_ranks_are_one_group() -> None:
-    for shapes in (
-        [(n, m) for n in range(4) for m in range(4)],
-        [(n,) * (1 + n % 2) for n in range(16)],
-    ):
-        groups = Groups()
-        for shape in shapes:
-            seen(groups, call(shape))
-        [group] = groups.current()
-        assert group.calls == 16
+@pytest.mark.parametrize("seed", range(6))
+def test_dimensions_that_become_free_one_after_the_other_are_free_together(seed: int) -> None:
+    # As of photographs, of which either side is 640 pixels long.
+    random = Random(seed)
+    groups = Groups()
+    for _ in range(300):
+        side = random.randrange(300, 640)
+        seen(groups, call((1, 3, *random.choice([(640, side), (side, 640)]))))
+    assert len(groups.current()) <= 2
+    assert sum(group.calls for group in groups.current()) == 300
 
 
 def test_steps_that_call_the_model_ever_another_number_of_times_are_one_group() -> None:

@@ -405,31 +405,45 @@ def test_unlike_evaluations_that_do_not_count_keep_their_size_and_what_is_their_
     assert found[11] == pytest.approx(3 * second, rel=0.02)
 
 
-@pytest.mark.parametrize("by_size", [0.0, 0.4, 1.0])
-def test_unlike_evaluations_that_do_not_count_last_longer_by_as_much_as_those_that_do(
-    by_size: float,
-) -> None:
+Program = list[tuple[int, float]]  # the length of each sentence, and how long it takes in us
+
+
+def estimated_part(quiet: Program, slowed: Program) -> float:
+    """Return how long evaluations are said to last that were 1.3 times as slow, and do not count.
+
+    As a part of how long they last.
+    """
     us, second = 1_000, 1_000_000_000
+    made = [evaluation(0, 100 * us, OPS)]
+    for begin, program, times, counts in ((1, quiet, 1.0, True), (2, slowed, 1.3, False)):
+        made += [
+            varying(begin * second + n * 20_000 * us, int(took * times * us), length, counts=counts)
+            for n, (length, took) in enumerate(program)
+        ]
+    found = timeline(journal(made, [], 4 * second)).evaluations_ns[1 + len(quiet) :]
+    return float(found.sum() / sum(took * us for _, took in slowed))
+
+
+@pytest.mark.parametrize("by_size", [0.0, 0.4, 1.0])
+@pytest.mark.parametrize("low", [5, 30])  # as many are larger, or most
+def test_unlike_evaluations_that_do_not_count_last_longer_by_as_much_as_those_that_do(
+    by_size: float, low: int
+) -> None:
     random = np.random.default_rng(3)
 
-    def program(begin: int, count: int, times_as_long: float, *, counts: bool) -> list[Evaluation]:
-        lengths = random.integers(5, 40, count).tolist()
-        took = [1 + by_size * max(length / 22 - 1, 0) for length in lengths]
-        return [
-            varying(
-                begin + n * 10_000 * us,
-                int(1000 * us * each * times_as_long),
-                length,
-                counts=counts,
-            )
-            for n, (each, length) in enumerate(zip(took, lengths, strict=True))
-        ]
+    def program(lengths: list[int]) -> Program:
+        return [(each, 1000 * (1 + by_size * max(each / 22 - 1, 0))) for each in lengths]
 
-    made = [evaluation(0, 100 * us, OPS)]
-    made += program(second, 40, 1.0, counts=True) + program(2 * second, 40, 1.3, counts=False)
-    found = timeline(journal(made, [], 4 * second)).evaluations_ns[41:]
-    true = [each.ran_ns / 1.3 for each in made[41:]]
-    assert found.sum() == pytest.approx(sum(true), rel=0.02)
+    quiet, slowed = (random.integers(least, 40, 40).tolist() for least in (5, low))
+    assert estimated_part(program(quiet), program(slowed)) == pytest.approx(1.0, rel=0.04)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_of_evaluations_of_about_one_size_says_nothing_of_larger_ones(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    lengths = random.integers(19, 22, 29).tolist()
+    quiet = [(each, 50 * each * random.uniform(0.95, 1.05)) for each in lengths]
+    assert estimated_part(quiet, [(200, 10_000.0)] * 12) == pytest.approx(1.0, rel=0.05)
 
 
 def test_after_the_first_evaluation_of_a_streak_the_program_is_slower_than_after_the_next() -> None:

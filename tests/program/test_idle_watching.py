@@ -23,8 +23,10 @@ def test_a_hundredth_of_the_time_is_costly() -> None:
     assert not idle([MS] * 7).costly  # too few to tell
 
 
-def test_one_slow_look_is_not_costly() -> None:
-    assert not idle([MS // 10, 20 * MS, *[MS // 10] * 6]).costly
+def test_one_slow_look_is_not_costly_and_several_are() -> None:
+    cheap = MS // 10
+    assert not idle([cheap, 20 * MS, *[cheap] * 6]).costly
+    assert idle([cheap, cheap, 20 * MS] * 3).costly
 
 
 def test_a_loop_of_quick_calls_is_left_alone_once_its_plan_is_complete() -> None:
@@ -32,7 +34,6 @@ def test_a_loop_of_quick_calls_is_left_alone_once_its_plan_is_complete() -> None
     with torch.no_grad(), xsp.profile(levels=2, runs=2, replay=False) as prof:
         for _ in range(400):
             model(torch.ones(2, 4))
-    metadata = prof.trace.metadata
-    [group] = metadata["groups"]
-    assert 20 < group["calls"] < 100
+    evaluations = prof._dispatching.journal.evaluations
+    assert 8 <= sum(each.rung is None for each in evaluations) <= 10
     assert "unwatched" in str(prof.trace)

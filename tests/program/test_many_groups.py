@@ -7,10 +7,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+import torch
 from toy import Toy, ToyCall, ToyModel
 
 import xsp
-from xsp.composition import Group, Groups
+from xsp.composition import Groups
 from xsp.program.recording import KeptCalls
 from xsp.program.replay import complete_plans
 from xsp.provider import ModelCall
@@ -161,34 +162,70 @@ def test_groups_that_come_in_turns_stay_on_a_rung_together(toy: Toy, groups: int
         assert min(runs["bare"], runs["layer"]) >= 10
 
 
+def noted(groups: Groups, kept: KeptCalls, call: ModelCall, took_ns: int) -> None:
+    kept.note(groups.count(groups.find(call), call), call, took_ns)
+
+
 def test_the_calls_of_the_groups_that_took_most_time_are_kept() -> None:
-    kept = KeptCalls()
-    calls = {number: ModelCall(len, (str(number),)) for number in range(8)}
-    groups = [Group(number, "Net", "", "") for number in range(8)]
+    groups = Groups()
+    kept = KeptCalls(groups)
+    calls = [ModelCall(len, subject=f"Part {number}") for number in range(8)]
     for number in range(6):  # as a model that is built calls each of its parts once
-        kept.note(groups[number], calls[number], 10)
-    assert set(kept) == {0, 1, 2, 3}
+        noted(groups, kept, calls[number], 10)
+    assert [kept.get(number) for number in range(6)] == [*calls[:4], None, None]
     for _ in range(2):
-        kept.note(groups[7], calls[7], 8)
-    assert kept[7] is calls[7]
+        noted(groups, kept, calls[7], 8)
+    assert kept.get(6) is calls[7]
+    # What goes on with a streak counts as well, also where no call is kept.
+    kept.take(groups.members[5], calls[5].work, (), 30)
+    noted(groups, kept, calls[5], 10)
+    assert kept.get(5) is calls[5]
     assert len(kept) == 4
-    kept.renumber(lambda number: min(number, 6))
-    assert kept[6] is calls[7]
 
 
 @pytest.mark.parametrize("order", ["rising", "falling", "any"])
 def test_of_inputs_that_vary_those_of_about_average_size_are_kept(order: str) -> None:
-    kept, group = KeptCalls(), Group(0, "Net", "", "")
+    groups = Groups()
+    kept = KeptCalls(groups)
+    for number in range(3):
+        noted(groups, kept, ModelCall(len, subject=f"Other {number}"), 5)
     lengths = sorted(range(6, 60), reverse=order == "falling")
     if order == "any":
         random.Random(1).shuffle(lengths)
-    for length in lengths:
-        inputs = (((32, length), "int64"),)
-        group.sizes[1, inputs] += 1
-        call = ModelCall(len, ("",), inputs=inputs)
-        if length % 2:
-            kept.note(group, call, 10)
-        else:
-            kept.take(group, call.work, inputs)
-    [((_, length), _)] = kept[0].inputs
+    for length in lengths:  # the first dozen are groups of their own until they are joined
+        call = ModelCall(len, ("",), inputs=(((32, length), "int64"),))
+        noted(groups, kept, call, 10)
+    [group] = [group for group in groups.current() if group.varies]
+    found = kept.get(group.number)
+    assert found is not None
+    [((_, length), _)] = found.inputs
     assert 20 < length < 50
+    others = [kept.get(group.number) for group in groups.current() if not group.varies]
+    assert len(kept) == 1 + sum(each is not None for each in others)
+
+
+class Sentences(torch.nn.Module):  # type: ignore[misc]  # its types are not known
+    """Notes the lengths of the sentences that it is given."""
+
+    def __init__(self, lengths: list[int]) -> None:
+        super().__init__()
+        self.embedding = torch.nn.Embedding(100, 8)
+        self._note = lengths.append
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        self._note(ids.shape[1])
+        return self.embedding(ids).mean(1)
+
+
+def test_of_sentences_sorted_by_length_one_of_about_average_length_is_repeated() -> None:
+    lengths: list[int] = []
+    model = Sentences(lengths).eval()
+    with torch.no_grad(), xsp.profile(levels=2, budget=0.5, progress=False) as prof:
+        for length in range(59, 5, -1):
+            model(torch.ones(32, length, dtype=torch.long))
+    [group] = prof.trace.metadata["groups"]
+    assert group["name"] == "Sentences 32×(6…59)"
+    assert group["samples"] == 32
+    again = set(lengths[54:])
+    assert again
+    assert all(20 < length < 50 for length in again)

@@ -13,10 +13,9 @@ how often a training step calls the model, where that is ever another number (ga
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from xsp.provider import NO_BACKWARD, Inputs, ModelCall
 
@@ -25,18 +24,18 @@ MOST = 256  # groups that are kept apart; further ones are one group per model a
 MOST_RESTS = 32  # groups of such further ones; what is beyond is one group together
 _FREE_AFTER = 12  # unlike shapes of an input after which the input is asked whether they recur
 _FREE_CALLS_AFTER = 6  # steps of fixed numbers of calls have two: micro-batches, and the last few
-_CALLS = 0  # place of the number of calls in what tells groups of a family apart
+_FEW_SHAPES = 3  # of one rank; fewer do not tell which dimensions vary
 _REST = "further shapes"
 _REST_OF_ALL = ("further models", "", _REST)
 
 _Family = tuple[str, str, str]
 _Key = tuple[_Family, tuple[object, ...]]
+Input = tuple[tuple[int, ...], str]  # shape and data type
 Size = tuple[int, Inputs]  # how often the model is called, and what is put into the first call
 
 
-def elements(size: Size) -> int:
-    """Return how many elements the inputs of one call have, 1 at least."""
-    _, inputs = size
+def elements(inputs: Inputs) -> int:
+    """Return how many elements the inputs of a call have, 1 at least."""
     return max(sum(math.prod(shape) for shape, _ in inputs), 1)
 
 
@@ -204,56 +203,76 @@ class _Likeness:
     """The sizes of the evaluations of one model in one phase, and what of them is ever new."""
 
     def __init__(self) -> None:
-        self._seen = 0
-        self._unlike: dict[int, set[object]] = {}
-        # By the place: the dimensions that are ever new; None: nothing there tells groups apart.
-        self._free: dict[int, frozenset[int] | None] = {}
+        self._calls: set[int] = set()  # unlike numbers of calls
+        self._places: defaultdict[int, _Place] = defaultdict(_Place)
 
     def fixed(self, size: Size) -> tuple[object, ...]:
-        """Return what tells groups apart: calls and inputs with their places, less what is free."""
-        told = enumerate((size[_CALLS], *size[1]))
-        return tuple((at, self._kept(at, each)) for at, each in told if self._tells(at))
+        """Return what tells groups apart: the number of calls and the inputs, less what is free."""
+        model_calls, inputs = size
+        told = None if self._any_calls else model_calls
+        return told, *(self._places[at].kept(each) for at, each in enumerate(inputs))
 
     def note(self, size: Size) -> bool:
         """Note the size of an evaluation; return whether more of it became free."""
-        self._seen += 1
-        before = self._free.copy()
-        for at, each in enumerate((size[_CALLS], *size[1])):
-            if not self._tells(at):
-                continue
-            unlike = self._unlike.setdefault(at, set())
-            unlike.add(self._kept(at, each))
-            if at == _CALLS and len(unlike) >= _FREE_CALLS_AFTER:
-                self._free[at] = None
-            # Shapes that are new in every second call, or oftener, do not recur.
-            elif at != _CALLS and len(unlike) >= _FREE_AFTER and 2 * len(unlike) > self._seen:
-                new = _ever_new(unlike)
-                self._free[at] = None if new is None else new | (before.get(at) or frozenset())
-                unlike.clear()
-        return self._free != before
+        model_calls, inputs = size
+        before = self._any_calls
+        if not before:
+            self._calls.add(model_calls)
+        freed = [self._places[at].note(each) for at, each in enumerate(inputs)]
+        return any(freed) or self._any_calls is not before
 
-    def _tells(self, at: int) -> bool:
-        return at not in self._free or self._free[at] is not None
+    @property
+    def _any_calls(self) -> bool:
+        return len(self._calls) >= _FREE_CALLS_AFTER
 
-    def _kept(self, at: int, each: Any) -> object:
-        """Return what of an input tells groups apart."""
-        if not (free := self._free.get(at)):
-            return each
+
+class _Place:
+    """An input of a model, and which of its dimensions are ever new."""
+
+    def __init__(self) -> None:
+        self._seen = 0
+        self._unlike: set[Input] = set()
+        self._free: dict[int, frozenset[int]] = {}  # by the rank
+
+    def kept(self, each: Input) -> Input:
+        """Return what of an input tells groups apart; a dimension that does not is -1."""
         shape, dtype = each
-        return tuple(None if n in free else size for n, size in enumerate(shape)), dtype
+        free = self._free.get(len(shape))
+        if not free:
+            return each
+        return tuple(-1 if n in free else size for n, size in enumerate(shape)), dtype
+
+    def note(self, each: Input) -> bool:
+        """Note an input; return whether more of its dimensions became free."""
+        self._seen += 1
+        self._unlike.add(self.kept(each))
+        # Shapes that are new in every second call, or oftener, do not recur.
+        if len(self._unlike) < _FREE_AFTER or 2 * len(self._unlike) <= self._seen:
+            return False
+        for rank in {len(shape) for shape, _ in self._unlike}:
+            shapes = {shape for shape, _ in self._unlike if len(shape) == rank}
+            self._free[rank] = self._free.get(rank, frozenset()) | _ever_new(shapes)
+        self._unlike.clear()
+        self._seen = 0
+        return True
 
 
-def _ever_new(inputs: Collection[Any]) -> frozenset[int] | None:
-    """Return the dimensions in which most of some unlike inputs differ; None: no single ones.
+def _ever_new(shapes: Collection[tuple[int, ...]]) -> frozenset[int]:
+    """Return the dimensions without which most of some unlike shapes of one rank are alike.
 
-    >>> _ever_new({((32, length), "int64") for length in range(12)} | {((1, 3), "int64")})
+    >>> _ever_new([(batch, length) for batch in (1, 32) for length in range(6)])
     frozenset({1})
     """
-    shapes = [shape for shape, _ in inputs]
-    if len({len(shape) for shape in shapes}) > 1:
-        return None
-    dimensions = enumerate(zip(*shapes, strict=True))
-    return frozenset(n for n, sizes in dimensions if 2 * len(set(sizes)) > len(shapes)) or None
+    if len(shapes) < _FEW_SHAPES:
+        return frozenset()
+    sizes = [set(each) for each in zip(*shapes, strict=True)]
+    free: set[int] = set()
+    for most in sorted(range(len(sizes)), key=lambda n: -len(sizes[n])):
+        left = {tuple(-1 if n in free else size for n, size in enumerate(s)) for s in shapes}
+        if 2 * len(left) <= len(shapes):
+            break
+        free.add(most)
+    return frozenset(free)
 
 
 def labels(groups: Sequence[Group]) -> list[str]:

@@ -30,6 +30,7 @@ from xsp.composition.problem import (
     journal_problems,
     latency_problems,
     nothing_evaluated,
+    of_unlike_runs,
 )
 from xsp.composition.summary import facts, sentences
 from xsp.composition.timeline import Timeline
@@ -297,7 +298,8 @@ class _Maker:
         for label, group in members[:_MERGED]:
             runs = tuple(recorded[group.number])
             process = replace(self._process, runs=runs, subject=label)
-            result[group.number] = build_trace([process], self._settings)
+            trace = build_trace([process], self._settings)
+            result[group.number] = of_unlike_runs(trace) if group.varies else trace
         return result
 
 

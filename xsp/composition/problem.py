@@ -59,8 +59,7 @@ _CHILDREN = (
     "known: xsp watches the process that it is started in. Where they run models, start them by "
     "`torchrun … -m xsp profile`, or put `with xsp.profile():` into what they run"
 )
-# Problems that are found where runs differ that ought to be alike.
-_OF_LIKE_RUNS = frozenset({"residual", "prediction", "page-faults", "wide-interval"})
+_PRESUPPOSES_ALIKE = frozenset({"residual", "prediction"})  # problems that unlike runs have anyway
 _MUCH = 0.1  # of a block's time: as much of children's is worth a word
 _UNRECORDED = (
     "what lies inside is not known, for none of its evaluations was recorded; more of them, or a "
@@ -113,12 +112,10 @@ def group_problems(
         if trace is None:
             continue
         several = f"{label}: " if len(groups) > 1 else ""
-        beside = _OF_LIKE_RUNS if group.varies else ()
         result += [
             Problem(problem.code, f"{several}{problem.message}")
             for problem in trace.problems
-            # The program's trace itself says which levels are left out.
-            if problem.code != "level-left-out" and problem.code not in beside
+            if problem.code != "level-left-out"  # which the program's trace says itself
         ]
         if group.varies:
             unlike = _unlike(group, middle.get(group.number))
@@ -128,6 +125,14 @@ def group_problems(
         said = _UNMADE.format(counted(unmade, "further group"), len(traces))
         result.append(Problem("groups-left-out", said))
     return result
+
+
+def of_unlike_runs(trace: Trace) -> Trace:
+    """Return the trace of unlike evaluations, without the problems that presuppose like ones."""
+    problems = [
+        each for each in trace.metadata["problems"] if each["code"] not in _PRESUPPOSES_ALIKE
+    ]
+    return Trace(trace.spans, {**trace.metadata, "problems": problems}, trace.typical_runs)
 
 
 def latency_problems(
@@ -211,7 +216,7 @@ def _unlike(group: Group, middle: tuple[int, int] | None) -> str:
     several = [f"the inputs had {counted(kinds, 'set')} of shapes"] * (kinds > 1)
     if len(calls) > 1:
         several.append(f"evaluations call the model {min(calls)} to {max(calls)} times")
-    average = "its latencies are averages over all sizes, with intervals to match"
+    average = "its latencies are averages over all sizes"
     if middle is not None:
         low, high = middle
         average = f"what lies inside is an average over evaluations of {low} to {high} calls"

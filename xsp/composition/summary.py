@@ -26,7 +26,7 @@ PREFILL = "prefill"
 DECODE = "decode"
 
 _SIZES = 50  # numbers of calls and sets of input shapes of a group that have a latency of their own
-_SEQUENCE_SIZES = 3  # of sequences of vectors; tokens have two
+_TOKENS_RANK, _SEQUENCE_SIZES = 2, 3  # of batches of sequences of tokens, and of vectors
 _NAMED = 4  # groups named in a sentence
 _KEYS = ("module_path", "module_class", "phase")  # what a layer is known by in all groups
 
@@ -77,9 +77,10 @@ def _phase(group: Group) -> str:
 def _samples(group: Group, trace: Trace | None) -> int | None:
     """Return how many samples an evaluation takes: the leading size of the leading input.
 
-    Where the number of calls varies, that is the average. None where inputs differ in that size,
-    the leading input has no such size, or may lead with a sequence, or the evaluation is a function
-    of TensorFlow's or JAX's without layers, whose leading input may be anything.
+    Where the number of calls varies, that is the average. None where inputs differ in that size, or
+    otherwise and are no sentences; where the leading input has no such size, or may lead with a
+    sequence; and of a function of TensorFlow's or JAX's without layers, whose leading input may be
+    anything.
     """
     if trace is not None and _is_bare_function(trace):
         return None
@@ -89,6 +90,8 @@ def _samples(group: Group, trace: Trace | None) -> int | None:
         return None
     [(rank, *leading)] = unlike
     if rank < 2 or (rank <= _SEQUENCE_SIZES and not group.batch_first):
+        return None
+    if len(shapes) > 1 and rank != _TOKENS_RANK:  # a photograph leads with its colours
         return None
     return round(leading[0] * group.average_calls)
 

@@ -37,6 +37,7 @@ Ints = NDArray[np.int64]
 
 _MANY = 10  # evaluations whose mean says something
 _SOME = 5  # evaluations whose mean says more than that of recorded ones
+_MUCH_LARGER = 0.5  # than the median: noise is less than what that makes of the latency
 _SET_UP_NS = 50_000_000  # no provider takes longer to set itself up within an evaluation
 
 _Way = tuple[int, Rung | None, bool]
@@ -293,10 +294,8 @@ def _without_recording(
             if counts or len(members) < _MANY or len(quiet) < _SOME:
                 result[members] = without_share(measured[members], usual, known.typical_ns)
                 continue
-            # How much longer larger evaluations last, the quiet ones tell.
-            larger = _larger([evaluations[each].size for each in (*quiet, *members)], len(quiet))
-            slope = _slope(larger[: len(quiet)], took[quiet] / known.typical_ns)
-            longer = 1.0 + slope * larger
+            known_sizes = [evaluations[each].size for each in (*quiet, *members)]
+            longer = _longer(known_sizes, took[quiet])
             known = Usual.of(took[quiet] / longer[: len(quiet)], None)
             assert known is not None
             result[members] = _alike_on_average(took[members], longer[len(quiet) :], known)
@@ -317,23 +316,29 @@ def _without_recording(
     return result
 
 
-def _larger(sizes: Sequence[Size], first: int) -> Floats:
-    """Return by which part each size is larger than the median of the first ones; 0: smaller."""
-    all_of_them = np.array([elements(size) for size in sizes], dtype=np.float64)
-    return np.maximum(all_of_them / np.median(all_of_them[:first]) - 1.0, 0.0)
+def _longer(sizes: Sequence[Size], took_ns: Floats) -> Floats:
+    """Return how many times as long as usual evaluations last, for what is put into them.
 
+    The first ones tell by which part those last longer that are larger than the median by 1, from 0
+    to 1: the median of theirs, each counted by how much larger it is. What is larger than any of
+    them lasts longer in proportion, as all do where too few of the first ones are much larger.
 
-def _slope(larger: Floats, times_as_long: Floats) -> float:
-    """Return by which part evaluations last longer that are larger by 1, from 0 to 1.
-
-    It is the median of theirs, each counted by how much larger it is. 1 if none is larger.
+    Args:
+        sizes: Sizes of evaluations.
+        took_ns: How long the first of them took.
     """
-    if not larger.any():
-        return 1.0
-    slopes = (times_as_long - 1.0)[larger > 0] / larger[larger > 0]
+    first = len(took_ns)
+    of_each = np.array([elements(inputs) for _, inputs in sizes], dtype=np.float64)
+    larger = np.maximum(of_each / np.median(of_each[:first]) - 1.0, 0.0)
+    much = np.flatnonzero(larger[:first] > _MUCH_LARGER)
+    if len(much) < FEWEST:
+        return 1.0 + larger
+    slopes = (took_ns[much] / np.median(took_ns[larger[:first] == 0]) - 1.0) / larger[much]
     order = np.argsort(slopes)
-    counted = np.cumsum(larger[larger > 0][order])
-    return float(np.clip(slopes[order][np.searchsorted(counted, counted[-1] / 2)], 0.0, 1.0))
+    counted = np.cumsum(larger[much][order])
+    slope = np.clip(slopes[order][np.searchsorted(counted, counted[-1] / 2)], 0.0, 1.0)
+    told = np.minimum(larger, larger[:first].max())
+    return np.asarray(1.0 + slope * told + (larger - told))
 
 
 def _alike_on_average(lasts: Floats, longer: Floats, known: Usual) -> Floats:

@@ -52,7 +52,7 @@ class Dispatcher:
         self.session, self._now = session, session.clock.now
         self.plans = Plans(rungs, settings, when)
         self.journal = Journal(threading.get_ident(), session.clock.now())
-        self.calls = KeptCalls()
+        self.calls = KeptCalls(self.plans.groups)
         self._when, self._scheduled = when, when != schedule()
         self._opens: dict[int, OpenEvaluation] = {}
         self._recorder = Recorder(session)
@@ -76,9 +76,7 @@ class Dispatcher:
             self.drop()
             raise
         opened.begin_ns, opened.end_ns, self._waits = begin, end, end > returned
-        group = attempt(self.session, self._close, thread, end, end - returned)
-        if group is not None:
-            self.calls.note(self.plans.groups.members[group], call, end - begin)
+        attempt(self.session, self._close, thread, end, end - returned, None, call)
         if not opened.streak:
             self._stop_if_done()
         return result
@@ -99,12 +97,13 @@ class Dispatcher:
             raise
         finally:
             tracer.leave_evaluation(thread)
-        if len(streak.recording.threads) == 1:
-            self.calls.take(streak.group, work, like[2])
-        times = found_ns, begin, end, end, (), end, end - returned, self._now()
-        lap = Lap(streak, thread, like[2], None, *times)
         with self._lock:
-            if self._opens.pop(thread, None) is _GOING_ON:  # else the block has ended
+            goes_on = self._opens.pop(thread, None) is _GOING_ON  # else the block has ended
+            if goes_on and len(streak.recording.threads) == 1:
+                self.calls.take(streak.group, work, like[2], end - begin)
+            times = found_ns, begin, end, end, (), end, end - returned, self._now()
+            lap = Lap(streak, thread, like[2], None, *times)
+            if goes_on:
                 self._streaks.laps.append(lap)
         return result, lap
 
@@ -194,7 +193,7 @@ class Dispatcher:
             self.session.visits.clear()
             self.plans.forget()
             self.journal.evaluations.clear()
-            self.calls.clear()
+            self.calls = KeptCalls(self.plans.groups)
             self.by_hand = True
 
     def begin_named(self, name: str) -> bool:
@@ -238,8 +237,6 @@ class Dispatcher:
             for thread in tuple(self._opens):
                 self._end_stale(thread)
             self._settle()
-            final = self.plans.groups.final
-            self.calls.renumber(final)
             self._recorder.disarm()
 
     def _end_stale(self, thread: int) -> None:
@@ -323,31 +320,36 @@ class Dispatcher:
         return opened
 
     def _close(
-        self, thread: int, since_ns: int, waited_ns: int, kind: StepKind | None = None
-    ) -> int | None:
-        """Note an evaluation that came to its end, and return the number of its group.
-
-        None if the evaluation is open no more, as the block has ended meanwhile.
+        self,
+        thread: int,
+        since_ns: int,
+        waited_ns: int,
+        kind: StepKind | None = None,
+        call: ModelCall | None = None,
+    ) -> None:
+        """Note an evaluation that came to its end, if it is still open: the block may have ended.
 
         Args:
             thread: Thread of the evaluation.
             since_ns: Since when the program has waited for xsp.
             waited_ns: How long the evaluation only waited for devices at its end.
             kind: What kind of step it was; None: a single call.
+            call: The call, which is kept to be repeated, perhaps; None: it cannot be.
         """
         tracer.leave_evaluation(thread)
         with self._lock:
             opened = self._opens.pop(thread, None)
             if opened is None:
-                return None
+                return
             opened.close()
             closed = Closed(opened, kind, since_ns, waited_ns)
             group = opened.group
             if group is not None and opened.is_as_expected(*(kind or StepKind())):
                 self._streaks.laps.append(closed)
                 self.plans.before = kind or self.plans.before
+                self.calls.note(group, call, closed.ran_ns)
                 closed.until_ns = self._now()
-                return group.number
+                return
             self._settle()
             opened.streak = None
             group = note(closed, self.plans, self._recorder, self.journal)
@@ -357,11 +359,11 @@ class Dispatcher:
                 key = key_of(None, self.plans.before)
                 self._streaks.begin(key, opened, self.plans.of(group.number).left)
             self._recorder.leave(opened.recording, thread)
+            self.calls.note(group, call, closed.ran_ns)
             closed.until_ns = self._now()
             self.journal.pauses += closed.pauses
             if opened.recording is None and opened.unprepared:
                 self._idle.add(opened.seen_ns, closed.spent_ns)
-            return group.number
 
     def _settle(self) -> None:
         """Note the evaluations of streaks of which nothing is noted yet."""

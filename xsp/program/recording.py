@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from xsp.composition import Group, elements
+from xsp.composition import Group, Groups, elements
 from xsp.evaluation import Rung
 from xsp.program.turns import Step
 from xsp.provider import Inputs, ModelCall, Provider, Records, Work
@@ -177,54 +177,104 @@ def _visit(recording: Recording, windows: Sequence[Window], *, shared: bool) -> 
     )
 
 
-class KeptCalls(dict[int, ModelCall]):
-    """Calls of the groups that took most time, by the group's number, to be repeated.
+class KeptCalls:
+    """Calls of the groups that took most time, one of each, to be repeated after the program.
 
     Memory may have no room for what was put into the calls of all groups. The call is the last one;
-    of a group whose inputs vary, the last one whose inputs are of about average size.
+    of a group whose inputs vary, the last one whose inputs are of about average size. Whoever calls
+    a method holds the dispatcher's lock.
+
+    Args:
+        groups: The groups of like evaluations.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._joined = 0  # groups that have become part of others, as far as is known here
+        self._kept: dict[int, ModelCall] = {}
         self._took_ns: Counter[int] = Counter()
-        self._elements: Counter[int] = Counter()  # of the inputs of all calls together
-        self._calls: Counter[int] = Counter()
+        self._sizes: dict[int, tuple[int, int]] = {}  # calls that were seen, and all their elements
 
-    def note(self, group: Group, call: ModelCall, took_ns: int) -> None:
-        """Keep a call of a group, unless each group that has one kept took more time so far."""
-        number = group.number
-        self._took_ns[number] += took_ns
-        if number in self:
-            if self._fits(group, call.inputs):
-                self[number] = call
+    def __len__(self) -> int:
+        """Return how many calls are kept."""
+        return len(self._kept)
+
+    def get(self, number: int) -> ModelCall | None:
+        """Return the call that is kept of a group, by the group's number."""
+        self._join()
+        return self._kept.get(number)
+
+    def clear(self) -> None:
+        """Let go of all calls."""
+        self._kept.clear()
+
+    def note(self, group: Group, call: ModelCall | None, took_ns: int) -> None:
+        """Keep a call of a group, unless each group that has one kept took more time so far.
+
+        Args:
+            group: The group.
+            call: The call; None: it cannot be repeated.
+            took_ns: How long it took.
+        """
+        if call is None:
             return
-        if len(self) >= _KEPT:
-            least = min(self, key=self._took_ns.__getitem__)
+        self._join()
+        number = self._groups.final(group.number)
+        self._took_ns[number] += took_ns
+        fits = self._fits(group, call.inputs, self._kept.get(number))
+        if number not in self._kept and len(self._kept) >= _KEPT:
+            least = min(self._kept, key=self._took_ns.__getitem__)
             if self._took_ns[least] >= self._took_ns[number]:
                 return
-            del self[least]
-        self[number] = call
+            del self._kept[least]
+        if fits:
+            self._kept[number] = call
 
-    def take(self, group: Group, work: Work, inputs: Inputs) -> None:
-        """Keep a call that is like the one that is kept, in its place."""
-        kept = self.get(group.number)
-        if kept is not None and self._fits(group, inputs):
+    def take(self, group: Group, work: Work, inputs: Inputs, took_ns: int) -> None:
+        """Note a call that is like the one that is kept, if one is, and keep it in its place."""
+        self._took_ns[group.number] += took_ns
+        kept = self._kept.get(group.number)
+        if kept is not None and self._fits(group, inputs, kept):
             kept.take(work, inputs)
 
-    def renumber(self, final: Callable[[int], int]) -> None:
-        """Let the calls be those of the groups that theirs are part of in the end."""
-        kept = {final(number): call for number, call in self.items()}
-        self.clear()
-        self.update(kept)
+    def _join(self) -> None:
+        """Put together what is known of groups that have become one."""
+        if self._joined == (joined := len(self._groups.moved)):
+            return
+        final, took_ns, kept = self._groups.final, self._took_ns, self._kept
+        self._joined, self._took_ns, self._kept = joined, Counter(), {}
+        self._sizes.clear()
+        for number, ns in took_ns.items():
+            self._took_ns[final(number)] += ns
+        for number, call in kept.items():
+            group = self._groups.members[final(number)]
+            if self._fits(group, call.inputs, self._kept.get(group.number), seen=False):
+                self._kept[group.number] = call
 
-    def _fits(self, group: Group, inputs: Inputs) -> bool:
-        """Return whether inputs are to be kept rather than those that are."""
+    def _fits(
+        self, group: Group, inputs: Inputs, kept: ModelCall | None, *, seen: bool = True
+    ) -> bool:
+        """Return whether inputs are to be kept rather than those that are.
+
+        Args:
+            group: The group, which knows of this call.
+            inputs: What was put into the call.
+            kept: The call that is kept.
+            seen: Whether the call is one more, and no earlier one.
+        """
         if not group.varies:
             return True
-        number, size = group.number, elements((1, inputs))
-        self._elements[number] += size
-        self._calls[number] += 1
-        average = self._elements[number] / self._calls[number]
-        before = elements((1, self[number].inputs))
-        far, was_far = (max(each / average, average / each) for each in (size, before))
+        size = elements(inputs)
+        if group.number in self._sizes:
+            calls, together = self._sizes[group.number]
+            calls, together = calls + seen, together + seen * size
+        else:
+            calls = group.calls
+            together = sum(elements(each) * count for (_, each), count in group.sizes.items())
+        self._sizes[group.number] = calls, together
+        if kept is None:
+            return True
+        average = max(together / max(calls, 1), 1.0)
+        sizes = size, elements(kept.inputs)
+        far, was_far = (max(each / average, average / each) for each in sizes)
         return far <= max(was_far, _ABOUT)

@@ -103,7 +103,8 @@ def _repeat(
     insist: bool,
 ) -> int:
     """Repeat the last call of a group, and return how often."""
-    session, plan, call = dispatcher.session, turns.plan, dispatcher.calls[number]
+    session, plan, call = dispatcher.session, turns.plan, dispatcher.calls.get(number)
+    assert call is not None  # or there had been a reason not to
     before = len(session.visits)
     plan.repeatable = True
     plan.settings = replace(plan.settings, budget_s=plan.spent_ns / 1e9 + budget_s)
@@ -160,7 +161,7 @@ def _why_no_call(dispatcher: Dispatcher, number: int) -> str:
     if group.variant == NO_BACKWARD:
         return _TRAINS
     # Of programs that mark their evaluations no call is kept.
-    return _NOT_KEPT if dispatcher.calls and group.phase != _TRAINING_STEP else _BY_PROGRAM
+    return _NOT_KEPT if len(dispatcher.calls) and group.phase != _TRAINING_STEP else _BY_PROGRAM
 
 
 def _called_at_once(dispatcher: Dispatcher) -> set[int]:

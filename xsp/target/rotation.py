@@ -1,6 +1,6 @@
 """Rotation: the jobs of several processes in, each carried out by a worker; the workers take turns.
 
-Libraries are imported side by side, in as many processes as there are cores, and runs are
+Libraries are imported side by side, at first in as many processes as there are cores, and runs are
 interpreted side by side; between the two, while anything is measured, one process works at a time,
 and none is ending.
 """
