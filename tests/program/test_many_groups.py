@@ -226,6 +226,30 @@ def test_of_sentences_sorted_by_length_one_of_about_average_length_is_repeated()
     [group] = prof.trace.metadata["groups"]
     assert group["name"] == "Sentences 32×(6…59)"
     assert group["samples"] == 32
+    assert not {"residual", "prediction"} & {problem.code for problem in prof.trace.problems}
+    [trace] = prof.groups.values()
+    assert not {"residual", "prediction"} & {problem.code for problem in trace.problems}
     again = set(lengths[54:])
     assert again
     assert all(20 < length < 50 for length in again)
+
+
+class Detector(torch.nn.Module):  # type: ignore[misc]  # its types are not known
+    """Is given a photograph of three colours and of any size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = torch.nn.Conv2d(3, 2, 1)
+
+    def forward(self, photograph: torch.Tensor) -> torch.Tensor:
+        return self.convolution(photograph).mean((1, 2))
+
+
+def test_the_colours_of_photographs_of_any_size_are_no_samples() -> None:
+    model = Detector().eval()
+    with torch.no_grad(), xsp.profile(levels=2, replay=False, progress=False) as prof:
+        for side in range(30, 60):
+            model(torch.ones(3, side, side + 2))
+    [group] = prof.trace.metadata["groups"]
+    assert group["shapes"] == ["3×(30…59)×(32…61) float32"]
+    assert group["samples"] is None

@@ -1,7 +1,7 @@
 """Profiling a program: a `with` block or a decorated function in, the trace of the program out.
 
 Unlike `measure`, the program itself makes the calls; the dispatcher makes each of them a step
-of the plan of its group. After the block the last call of a group is repeated if the plan of the
+of the plan of its group. After the block a call of a group is repeated if the plan of the
 group is not complete by then, and repeating is safe.
 """
 
@@ -43,7 +43,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
     In a block each outermost call of a model is an evaluation (in training: everything
     from that call to the end of the optimizer's step). Evaluations that are alike (of one
     model, in one phase, with inputs of the same shapes) are a group, and have a plan. If
-    the block ends before a plan is complete, the last call of the group is repeated until
+    the block ends before a plan is complete, a call of the group is repeated until
     the plan is complete, where repeating is safe.
 
     The trace is that of the whole block: the groups, the user's own spans around them, and

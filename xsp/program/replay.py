@@ -1,4 +1,4 @@
-"""Repetitions after a block: the last call of each group in, the visits that its plan lacks out.
+"""Repetitions after a block: a call of each group in, the visits that its plan lacks out.
 
 A block cannot run twice, but a call can, if repeating changes nothing of the user's.
 """
@@ -102,7 +102,7 @@ def _repeat(
     *,
     insist: bool,
 ) -> int:
-    """Repeat the last call of a group, and return how often."""
+    """Repeat the call that is kept of a group, and return how often."""
     session, plan, call = dispatcher.session, turns.plan, dispatcher.calls.get(number)
     assert call is not None  # or there had been a reason not to
     before = len(session.visits)
@@ -138,7 +138,7 @@ def _tag(session: Session, before: int, number: int, call: ModelCall) -> None:
 def _hazard(
     dispatcher: Dispatcher, number: int, replay: bool | None, at_once: Collection[int]
 ) -> str | None:
-    """Return why the last call of a group must not be repeated, None if it may be."""
+    """Return why the call that is kept of a group must not be repeated, None if it may be."""
     call = dispatcher.calls.get(number)
     if call is None:
         return _why_no_call(dispatcher, number)
@@ -200,7 +200,7 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
         dispatcher.session.problem(
             "not-replayed",
             f"{name}there were fewer evaluations than its plan has: "
-            f"{_shortage(dispatcher, number)}; and the last one was not repeated after the block: "
+            f"{_shortage(dispatcher, number)}; and none was repeated after the block: "
             f"{reason}",
         )
 
