@@ -251,5 +251,5 @@ def test_the_colours_of_photographs_of_any_size_are_no_samples() -> None:
         for side in range(30, 60):
             model(torch.ones(3, side, side + 2))
     [group] = prof.trace.metadata["groups"]
-    assert group["shapes"] == ["3×(30…59)×(32…61) float32"]
+    assert list(group["shapes"]) == ["3×(30…59)×(32…61) float32"]
     assert group["samples"] is None
