@@ -181,8 +181,8 @@ class KeptCalls:
     """Calls of the groups that took most time, one of each, to be repeated after the program.
 
     Memory may have no room for what was put into the calls of all groups. The call is the last one;
-    of a group whose inputs vary, the last one whose inputs are of about average size. Whoever calls
-    a method holds the dispatcher's lock.
+    of a group whose inputs vary, the last one whose inputs are of about average size. While the
+    program runs, methods are called with the dispatcher's lock held.
 
     Args:
         groups: The groups of like evaluations.
