@@ -188,7 +188,7 @@ def _note_changed(session: Session, call: ModelCall, changed: str) -> None:
         session.problem(
             "replayed-as-left",
             f"{call.subject} changes its input or itself ({changed}): each repetition began with "
-            "that as the program's last call had left it, and it was put back afterwards",
+            "that as the program's call had left it, and it was put back afterwards",
         )
 
 
