@@ -23,7 +23,7 @@ from xsp.measurement import MOST_CALLS, calls, in_common, innermost, named_time
 from xsp.provider import ATTRIBUTE, SAMPLE_SCHEMA, Samples
 
 _COVERED = 0.5  # of own time that lulls must cover to speak for all of it, where samples are few
-_FEW = 10  # samples
+_FEW = 10  # samples: fewer say nothing beside lulls
 
 
 @dataclass(frozen=True, slots=True)

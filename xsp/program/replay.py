@@ -200,8 +200,7 @@ def _note(dispatcher: Dispatcher, names: dict[int, str], left: Sequence[tuple[in
         dispatcher.session.problem(
             "not-replayed",
             f"{name}there were fewer evaluations than its plan has: "
-            f"{_shortage(dispatcher, number)}; and none was repeated after the block: "
-            f"{reason}",
+            f"{_shortage(dispatcher, number)}; and none was repeated after the block: {reason}",
         )
 
 
