@@ -20,11 +20,16 @@ class Process:
     visits = 2
     failure: Failure | None = None
 
-    def __init__(self, job: Job, folder: Path) -> None:
-        self.job, self.name = job, folder.name
+    job: Job
+
+    def __init__(self, folder: Path, environment: object = None) -> None:
+        self.name = folder.name
         self.fraction, self.loaded, self.running = 0.0, False, True
         self.memory_bytes = 1
         self._done = 0
+
+    def take(self, job: Job, name: str) -> None:
+        self.job, self.name = job, name
         self._note("start")
 
     def _note(self, what: str) -> None:
@@ -123,6 +128,20 @@ def test_libraries_are_imported_side_by_side_and_the_first_alone_loads_before_th
     assert [what for what, _ in log[:trial]].count("imports") == 3  # none disturbs the trial
     later = [entry for entry in log[trial:] if entry[0] in ("load", "listen")]
     assert later[:4] == [("load", "op"), ("load", "call"), ("listen", "op"), ("listen", "call")]
+
+
+def test_a_worker_that_was_started_before_takes_the_first_job(
+    tmp_path: Path, log: list[tuple[str, str]]
+) -> None:
+    settings = settings_of(3, budget=5.0)
+    jobs = [Job(Spec("job.py:work"), settings, rungs) for rungs in (("layer",), ("op",))]
+    with ExitStack() as stack:
+        waiting = stack.enter_context(rotation.open_worker(tmp_path / "early"))
+        taking = rotation.Rotation([waiting], len(jobs), lambda done: None)
+        rotation.take_turns(jobs, tmp_path, taking, stack)
+    assert (waiting.name, waiting.job) == ("layer", jobs[0])
+    assert [name for what, name in log if what == "start"] == ["layer", "op"]
+    assert [worker.name for worker in taking.workers] == ["layer", "op"]
 
 
 def test_no_process_interprets_while_another_measures(

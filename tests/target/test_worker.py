@@ -41,13 +41,13 @@ def process(
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     listen, speak = os.pipe()
     wait, ask = os.pipe()
-    os.write(ask, turns)
+    os.write(ask, GO + turns)  # the first one says that the job is there
     os.close(ask)
     settings = settings_of(2, runs=3, budget=1.0)
     job = worker.Job(spec, settings, rungs, environment, alone)
-    job.save(tmp_path / "job.json", speak, wait)
+    job.save(tmp_path / "job.json")
     with only_providers(FakeProvider(FakeClock())), os.fdopen(listen) as said:
-        code = part.main(str(tmp_path / "job.json"), str(tmp_path))
+        code = part.main(str(tmp_path), speak, wait)
         os.close(wait)
         return code, [float(line) for line in said]
 
@@ -171,7 +171,8 @@ def test_ending_a_worker_ends_every_process_that_it_started(tmp_path: Path, ende
     begin = STUBBORN.replace("PLACE", str(told)).replace("STAYING", str(not ended))
     (tmp_path / "job.py").write_text(f"{begin}{last}\n")
     job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(2), ("layer",))
-    working = worker.Worker(job, tmp_path / "work")
+    working = worker.Worker(tmp_path / "work")
+    working.take(job)
     try:
         working.load()
         deadline = time.monotonic() + 60
@@ -203,7 +204,8 @@ def done(tmp_path: Path, last: str) -> worker.Worker:
     """Return a worker that has left its runs, and whose process ends for a while."""
     (tmp_path / "job.py").write_text(LINGERING.replace("LAST", last))
     job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(1, runs=3), ("pipeline",))
-    working = worker.Worker(job, tmp_path / "work")
+    working = worker.Worker(tmp_path / "work")
+    working.take(job)
     working.listen()
     while working.turn():
         pass
@@ -239,16 +241,25 @@ def alive(number: int) -> bool:
     return False
 
 
+def test_a_process_that_gets_no_job_ends(tmp_path: Path) -> None:
+    listen, speak = os.pipe()
+    wait, ask = os.pipe()
+    os.close(ask)  # as when the parent process dies
+    assert part.main(str(tmp_path), speak, wait) == 1
+    for end in (listen, speak, wait):
+        os.close(end)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_worker_imports_nothing_from_the_current_folder(
     tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "psutil.py").write_text("raise SystemExit(77)\n")
     monkeypatch.chdir(tmp_path / "here")
-    working = worker.Worker(
-        worker.Job(spec, settings_of(1, runs=3), ("pipeline",)), tmp_path / "work"
-    )
+    working = worker.Worker(tmp_path / "work")
     try:
+        working.take(worker.Job(spec, settings_of(1, runs=3), ("pipeline",)))
         working.listen()
         while working.turn():
             pass

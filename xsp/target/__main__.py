@@ -1,4 +1,4 @@
-"""The process of a `Worker`, `python -m xsp.target JOB FOLDER`, and of examination.py."""
+"""The process of a `Worker`, `python -m xsp.target FOLDER SPEAK WAIT`, and of examination.py."""
 
 import sys
 
@@ -6,4 +6,4 @@ from xsp.target import examination, part
 
 if sys.argv[1] in (examination.EXAMINE, examination.EXPORT, examination.FIND):
     raise SystemExit(examination.main(*sys.argv[1:]))
-raise SystemExit(part.main(*sys.argv[1:]))
+raise SystemExit(part.main(sys.argv[1], *map(int, sys.argv[2:])))

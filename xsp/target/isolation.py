@@ -26,7 +26,7 @@ from xsp.target.part import attempt, measure_subject
 from xsp.target.resolution import resolve
 from xsp.target.rotation import Rotation, open_worker, take_turns
 from xsp.target.spec import Spec, Subject
-from xsp.target.worker import SERIALISED, Failure, Job, Worker
+from xsp.target.worker import SERIALISED, Failure, Job
 from xsp.trace import Trace
 from xsp.trace_context import origin
 
@@ -208,12 +208,15 @@ def _measure(
     """Measure every rung, and serialised if asked for or if parents are ambiguous."""
     folder = stack.enter_context(_folder())
     workers = stack.enter_context(ExitStack())
+    # At once, for it imports xsp while the work is divided, for which providers are imported.
+    first = workers.enter_context(open_worker(folder / "0"))
     jobs = divide(spec, settings, serialised=serialised)
     # Fraction of the work before the serialised process; an unplanned one sets progress back.
     part = len(jobs) / (len(jobs) + 1)
-    outcomes = _climb(
-        jobs, folder, workers, lambda done: report(part * done if serialised else done)
+    rotation = Rotation(
+        [first], len(jobs), lambda done: report(part * done if serialised else done)
     )
+    outcomes = _climb(jobs, folder, workers, rotation)
     if outcomes.interrupted or not outcomes.measured or not (serialised or outcomes.ambiguous):
         return outcomes
     most = serialised_budget_s(jobs)
@@ -231,12 +234,11 @@ def _measure(
     return replace(outcomes, serialised=serial)
 
 
-def _climb(jobs: Sequence[Job], folder: Path, stack: ExitStack, report: Progress) -> _Outcomes:
+def _climb(jobs: Sequence[Job], folder: Path, stack: ExitStack, rotation: Rotation) -> _Outcomes:
     """Carry out the jobs of all rungs, and return the outcomes of their processes."""
-    workers: list[Worker] = []
-    interrupted = False
+    workers, interrupted = rotation.workers, False
     try:
-        take_turns(jobs, folder, Rotation(workers, len(jobs), report), stack)
+        take_turns(jobs, folder, rotation, stack)
     except KeyboardInterrupt:
         interrupted = True
         for worker in workers:
@@ -255,7 +257,8 @@ def _serialised(
     job: Job, folder: Path, stack: ExitStack, report: Progress
 ) -> ProcessRuns | Failure:
     """Carry out the serialised job, and return the outcome of its process."""
-    worker = stack.enter_context(open_worker(job, folder / "serialised"))
+    worker = stack.enter_context(open_worker(folder / "serialised", job.environment))
+    worker.take(job)
     worker.listen()
     while worker.turn():
         report(worker.fraction)

@@ -18,29 +18,32 @@ from xsp.errors import UnknownTargetError, XspError
 from xsp.evaluation import Rung
 from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
 from xsp.provider import ModelCall
-from xsp.session import PlannedVisit, Session, Settings, Visit, select
+from xsp.session import PlannedVisit, Session, Settings, Visit, installed_providers, select
 from xsp.target.resolution import prepare, resolve
 from xsp.target.script import without_own_frames
 from xsp.target.spec import Spec, Subject
-from xsp.target.worker import AGAIN, ALONE, FAILURE, GO, RUNS, Failure
+from xsp.target.worker import AGAIN, ALONE, FAILURE, GO, JOB, RUNS, Failure
 
 
-def main(job_path: str, directory: str) -> int:
-    """Measure what the job says, as the process of a `Worker`.
+def main(directory: str, speak: int, wait: int) -> int:
+    """Measure what a job says, as the process of a `Worker`.
 
     Args:
-        job_path: File with the job that the parent process wrote.
-        directory: Folder for the runs, or for the failure.
+        directory: Folder for the job, and for the runs or the failure.
+        speak: The end of a pipe to which progress is written.
+        wait: The end of a pipe from which turns are read; the first one says that the job is there.
 
     Returns:
         The exit code: 0, or 1 after a failure.
     """
-    job = json.loads(Path(job_path).read_text(encoding="utf-8"))
-    for descriptor in (job["speak"], job["wait"]):
+    for descriptor in (speak, wait):
         # Processes that the target starts must not keep the pipes open.
         os.set_inheritable(descriptor, False)
+    installed_providers()  # which imports them: the parent process is still dividing the work
+    if not os.read(wait, 1):
+        return 1
     folder = Path(directory)
-    outcome = _Part(job).play()
+    outcome = _Part(json.loads((folder / JOB).read_text(encoding="utf-8")), speak, wait).play()
     unfinished, name = folder / "unfinished", RUNS
     if isinstance(outcome, Failure):
         name = FAILURE
@@ -50,7 +53,7 @@ def main(job_path: str, directory: str) -> int:
     # What has its name is whole: the parent process reads it, and does not wait for this one's
     # end. Python needs a second or two to take PyTorch's modules apart.
     unfinished.rename(folder / name)
-    os.close(job["speak"])
+    os.close(speak)
     return int(name == FAILURE)
 
 
@@ -59,10 +62,12 @@ class _Part:
 
     Args:
         job: The job as `Job.save` wrote it.
+        speak: As for `main`.
+        wait: As for `main`.
     """
 
-    def __init__(self, job: dict[str, Any]) -> None:
-        self._job = job
+    def __init__(self, job: dict[str, Any], speak: int, wait: int) -> None:
+        self._job, self._speak, self._wait = job, speak, wait
         self._spec = Spec.from_json(job["spec"])
 
     def play(self) -> ProcessRuns | Failure:
@@ -114,8 +119,8 @@ class _Part:
         Raises:
             _Stopped: The process is to stop, or the parent process has ended.
         """
-        os.write(self._job["speak"], f"{fraction:.4f}\n".encode())
-        told = os.read(self._job["wait"], 1)
+        os.write(self._speak, f"{fraction:.4f}\n".encode())
+        told = os.read(self._wait, 1)
         if told not in (GO, AGAIN, ALONE):
             raise _Stopped
         return told

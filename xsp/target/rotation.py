@@ -8,7 +8,7 @@ and none is ending.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,8 +27,10 @@ def take_turns(jobs: Sequence[Job], folder: Path, rotation: Rotation, stack: Exi
     """Start the workers, load the target in each, and let the workers take turns."""
 
     def start(number: int) -> Worker:
-        worker = stack.enter_context(open_worker(jobs[number], folder / _title(jobs, number)))
-        rotation.workers.append(worker)
+        if number == len(rotation.workers):
+            rotation.workers.append(stack.enter_context(open_worker(folder / str(number))))
+        worker = rotation.workers[number]
+        worker.take(jobs[number], _title(jobs, number))
         return worker
 
     numbers = range(len(jobs))
@@ -94,7 +96,7 @@ class Rotation:
     """Workers that take turns.
 
     Attributes:
-        workers: The workers started so far.
+        workers: The workers started so far; at first one that waits for its job, or none.
         whole: How many workers there will be.
         report: Called with the fraction of all work that is done.
     """
@@ -141,9 +143,9 @@ def _has_room(worker: Worker, others: int) -> bool:
 
 
 @contextmanager
-def open_worker(job: Job, folder: Path) -> Iterator[Worker]:
+def open_worker(folder: Path, environment: Mapping[str, str] | None = None) -> Iterator[Worker]:
     """Return a context manager with a worker, which ends with it."""
-    worker = Worker(job, folder)
+    worker = Worker(folder, environment)
     try:
         yield worker
     finally:

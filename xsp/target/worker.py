@@ -1,7 +1,7 @@
 """Workers: a job in, the runs of a process that measured some rungs or all rungs out.
 
 `Worker` starts the process and gives the process turns; the process runs `part.main`
-(`python -m xsp.target JOB FOLDER`). Job, runs and failure are files in the folder; a pipe
+(`python -m xsp.target FOLDER SPEAK WAIT`). Job, runs and failure are files in the folder; a pipe
 carries the progress, another one the turns. Once its runs or its failure are there the worker is
 done, and nobody needs to wait for the end of its process.
 """
@@ -36,10 +36,10 @@ _BLOCKING = "CUDA_LAUNCH_BLOCKING"
 # With these variables the host waits for each kernel, and libraries use one thread.
 SERIALISED = dict.fromkeys((_BLOCKING, *THREAD_NUMBERS), "1")
 
-FAILURE, RUNS = "failure.json", "runs"  # what a process leaves in its folder
+JOB, FAILURE, RUNS = "job.json", "failure.json", "runs"  # what is in the folder of a process
 GO, AGAIN, ALONE, STOP = b"g", b"t", b"a", b"s"  # what a process may be told at its turn
 
-_JOB, _OUTPUT = "job.json", "output.txt"
+_OUTPUT = "output.txt"
 _LAST_LINES = 8
 _PATIENCE_S = 5.0  # for a process to save its runs
 _ENDING_S = 60.0  # for a process to end by itself when it is done
@@ -98,35 +98,39 @@ class Job:
         """Whether the job makes the host wait for each kernel."""
         return self.environment.get(_BLOCKING) == "1"
 
-    def save(self, path: Path, speak: int, wait: int) -> None:
-        """Write the job, with the pipe ends that the process speaks and waits on."""
+    def save(self, path: Path) -> None:
+        """Write the job."""
         job: dict[str, Any] = {"spec": self.spec.to_json(), "settings": self.settings.to_json()}
         job["alone"] = None if self.alone is None else self.alone.to_json()
-        job |= {"rungs": self.rungs, "serial": self.serial, "speak": speak, "wait": wait}
+        job |= {"rungs": self.rungs, "serial": self.serial}
         path.write_text(json.dumps(job), encoding="utf-8")
 
 
 class Worker:
     """A process that does one step at each turn.
 
-    The process imports libraries at once. Its turns are: load the target; where the job wants
-    that, make a trial call, or two; one visit each; save the runs and end. After every step the
+    The process imports xsp at once, and the target's libraries when it has its job. Its turns are:
+    load the target; where the job wants that, make a trial call, or two; one visit each; save the
+    runs and end. After every step the
     process writes the fraction done, and then reads one byte: `GO` for the next step, `STOP` to
     save its runs and end; after a trial call `AGAIN` for another one, or `ALONE` to measure the
     whole ladder. At last it closes the pipe, and ends as Python does.
 
     Args:
-        job: The task of the process.
         folder: Folder, not yet made, for the job and for the runs or the failure.
+        environment: Environment variables of the process, beside inherited ones.
 
     Attributes:
         job: The task of the process.
+        name: The name of the worker among others.
         fraction: The fraction done, as the process last wrote it.
         loaded: Whether the process was given its turn to load the target.
     """
 
-    def __init__(self, job: Job, folder: Path) -> None:
-        self.job = job
+    job: Job
+
+    def __init__(self, folder: Path, environment: Mapping[str, str] | None = None) -> None:
+        self.name = ""
         self.fraction = 0.0
         self.loaded = False
         self._imported = False
@@ -135,16 +139,10 @@ class Worker:
         folder.mkdir()
         self._progress_pipe, speak = os.pipe()
         wait, self._turn_pipe = os.pipe()
-        job.save(folder / _JOB, speak, wait)
-        self._process = _start(folder, speak, wait, job.environment)
+        self._process = _start(folder, speak, wait, environment or {})
         # The process has these ends of its own; open here, they would hide that it ended.
         os.close(speak)
         os.close(wait)
-
-    @property
-    def name(self) -> str:
-        """The name of the worker's folder."""
-        return self._folder.name
 
     @property
     def failed_early(self) -> Failure | None:
@@ -161,6 +159,12 @@ class Worker:
     def _done(self) -> bool:
         """Whether the process has left its runs or its failure, whole."""
         return any((self._folder / name).exists() for name in (FAILURE, RUNS))
+
+    def take(self, job: Job, name: str = "") -> None:
+        """Give the process its job, and the worker its name, before anything else."""
+        self.job, self.name = job, name
+        job.save(self._folder / JOB)
+        self.begin()
 
     def begin(self, step: bytes = GO) -> None:
         """Let the process do its next step, and do not wait for it."""
@@ -310,7 +314,7 @@ def _start(
     folder: Path, speak: int, wait: int, environment: Mapping[str, str]
 ) -> subprocess.Popen[bytes]:
     # -P: a torch.py in the working directory must not be imported instead of PyTorch.
-    command = [sys.executable, "-P", "-m", "xsp.target", str(folder / _JOB), str(folder)]
+    command = [sys.executable, "-P", "-m", "xsp.target", str(folder), str(speak), str(wait)]
     with (folder / _OUTPUT).open("wb") as output:
         return subprocess.Popen(
             command,

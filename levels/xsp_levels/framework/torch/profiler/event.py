@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -117,19 +116,24 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
             f"there were {len(events):,} in a row, and {MOST_EVENTS:,} are all that memory is sure "
             "to hold; profile fewer levels, or mark smaller parts of the program as evaluations"
         )
-    names, name = _distinct(event.name() for event in events)
+    names, name = _distinct(_asked(events, "name"))
     activities, activity = _distinct(_types(events))
     indices = np.zeros((len(events), 3), np.int64)
     indices[:, 0], indices[:, 1] = name, activity
     given: tuple[Operands, ...] = (NO_OPERANDS,)
     if detail:  # most of the events are records of memory
-        at = [at for at, event in enumerate(events) if not event.nbytes()]
+        at = [at for at, nbytes in enumerate(_asked(events, "nbytes")) if not nbytes]
         kinds, index = _distinct(operands(results, [events[i] for i in at], addresses))
         given, indices[at, 2] = (NO_OPERANDS, *kinds), np.array(index) + 1
     numbers = np.empty((len(events), len(_NUMBERS)), np.int64)
     for column, which in enumerate(_NUMBERS):
-        numbers[:, column] = [number() for number in map(attrgetter(which), events)]
+        numbers[:, column] = np.fromiter(_asked(events, which), np.int64, len(events))
     return PlainEvents(names, activities, given, indices, numbers)
+
+
+def _asked(events: Sequence[Any], which: str) -> Iterator[Any]:
+    """Return what a method of events returns, event by event; no method is bound, to be fast."""
+    return map(getattr(type(events[0]), which), events) if events else iter(())
 
 
 def _types(events: Sequence[Any]) -> Iterable[str]:
@@ -138,8 +142,9 @@ def _types(events: Sequence[Any]) -> Iterable[str]:
     There a record of memory and a call of CUDA are known by their names, the rest are operators.
     """
     if not events or hasattr(events[0], "activity_type"):
-        return (event.activity_type() for event in events)
-    return ("other" if _NO_OPERATOR.match(event.name()) else "cpu_op" for event in events)
+        return _asked(events, "activity_type")
+    names = _asked(events, "name")
+    return ("other" if _NO_OPERATOR.match(name) else "cpu_op" for name in names)
 
 
 def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from xsp.target.resolution import resolve
+from xsp.target.spec import Spec
+
+# Makes more objects than after which Python looks for garbage, and keeps them.
+MANY = """
+import gc
+looked = []
+gc.callbacks.append(lambda phase, told: looked.append(phase))
+kept = [[] for _ in range(20_000)]
+gc.callbacks.pop()
+LAST
+def work():
+    return len(looked)
+"""
+
+
+@pytest.fixture
+def threshold() -> Iterator[tuple[int, int, int]]:
+    before = gc.get_threshold()
+    gc.unfreeze()  # what conftest.py freezes
+    yield before
+    gc.set_threshold(*before)
+    gc.enable()
+    gc.freeze()
+
+
+def loaded(tmp_path: Path, last: str = "") -> int:
+    """Load a file, and return how often Python looked for garbage meanwhile."""
+    (tmp_path / "job.py").write_text(MANY.replace("LAST", last))
+    subject = resolve(Spec(f"{tmp_path}/job.py:work"))
+    return int(subject.function())
+
+
+def test_no_garbage_is_collected_while_a_target_is_loaded_and_afterwards_as_before(
+    tmp_path: Path, threshold: tuple[int, int, int]
+) -> None:
+    gc.collect()
+    assert loaded(tmp_path) == 0
+    assert gc.get_threshold() == threshold
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
+    assert len(gc.get_objects(generation=0)) < 10_000  # what was made is no longer young
+
+
+@pytest.mark.parametrize(
+    ("last", "expected"), [("gc.disable()", False), ("gc.set_threshold(9_000)", True)]
+)
+def test_what_a_target_says_of_garbage_stays(
+    tmp_path: Path, threshold: tuple[int, int, int], last: str, expected: bool
+) -> None:
+    assert loaded(tmp_path, last) == 0
+    assert gc.isenabled() is expected
+    assert gc.get_threshold()[0] == (9_000 if expected else threshold[0])
+
+
+def test_a_target_that_cannot_be_loaded_leaves_garbage_as_it_was(
+    tmp_path: Path, threshold: tuple[int, int, int]
+) -> None:
+    with pytest.raises(ZeroDivisionError):
+        loaded(tmp_path, "1 / 0")
+    assert gc.get_threshold() == threshold
