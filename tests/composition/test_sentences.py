@@ -96,6 +96,31 @@ def test_generation_says_the_first_token_and_the_others_with_what_lies_between()
     assert "9.80 ms per token (102.0 tokens/s" in generation
 
 
+def test_a_prompt_in_chunks_and_in_turns_ends_with_the_first_token() -> None:
+    block = [part("block", 0, 200)]
+    for at in (0, 100):  # prompt in two chunks, two tokens; the second turn has one chunk
+        begin = [part("P", at, at + 10)] if not at else []
+        begin.append(part("E", at + 10, at + 20))
+        block += [*begin, part("D", at + 25, at + 30), part("D", at + 35, at + 40)]
+    block[1:] = [replace(each, evaluation=at) for at, each in enumerate(block[1:])]
+    phases = {"P": "prefill", "E": "extend", "D": "decode"}
+    groups = [group(name, 2, phase, model="M") for name, phase in phases.items()]
+    generation = said(block, groups)[-1]
+    assert "first token after 15.0 ms" in generation  # 20 and 10
+    assert "10.0 ms per token" in generation
+
+
+def test_where_candidates_are_checked_there_is_no_time_per_token() -> None:
+    block = [part("block", 0, 200), part("P", 0, 20, 0)]
+    block += [part("E", 30 + 20 * n, 40 + 20 * n, 1 + n) for n in range(3)]
+    block.append(part("D", 90, 100, 4))
+    phases = {"P": "prefill", "E": "extend", "D": "decode"}
+    groups = [group(name, 3, phase, model="M") for name, phase in phases.items()]
+    generation = said(block, groups)[-1]
+    assert "first token after 20.0 ms in the model, then 20.0 ms per step" in generation
+    assert generation.endswith("per step of one or more tokens (50.0 steps/s)")
+
+
 def test_generation_pairs_the_steps_of_a_thread() -> None:
     block = [part("block", 0, 200)]
     for thread in (1, 2):  # in turn, in two threads

@@ -46,7 +46,8 @@ class Group:
     Attributes:
         number: Number of the group, from 0 in the order of first calls.
         subject: Name of the model or function.
-        phase: What the model does: `training step`, `prefill`, `decode`; empty for inference.
+        phase: What the model does: `training step`, `prefill`, `extend`, `decode`; empty for
+            inference.
         variant: What else tells the group from others, such as which optimizer stepped.
         batch_first: Whether inputs lead with the number of samples, as far as is known.
         model_calls: The numbers of calls of the model that evaluations have, or were expected to.

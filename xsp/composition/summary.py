@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,8 +22,7 @@ from xsp.trace import Trace, attribute_column
 Floats = NDArray[np.float64]
 
 INFERENCE = "inference"
-PREFILL = "prefill"
-DECODE = "decode"
+PREFILL, EXTEND, DECODE = "prefill", "extend", "decode"
 
 _SIZES = 50  # numbers of calls and sets of input shapes of a group that have a latency of their own
 _TOKENS_RANK, _SEQUENCE_SIZES = 2, 3  # of batches of sequences of tokens, and of vectors
@@ -228,40 +227,66 @@ def _generation(
 
     Of several models that generate, as in assisted generation, that which took most time.
     """
-    generating = [group for group in groups if group["phase"] in (PREFILL, DECODE)]
+    generating = [group for group in groups if group["phase"] in (PREFILL, EXTEND, DECODE)]
     models = list(dict.fromkeys(group["model"] for group in generating))
     for model in models:
         phases = {group["name"]: group["phase"] for group in generating if group["model"] == model}
-        first, later = _tokens(parts, phases, first_calls)
+        steps = [phases[part.name] for part in parts if _is_step(part, phases)]
+        # Candidates are checked where steps of several tokens outnumber those of one. Elsewhere
+        # tokens that extend a cache are those of a prompt, as are all that an empty one is given.
+        checks = steps.count(EXTEND) > steps.count(DECODE)
+        given = {PREFILL} if checks else {PREFILL, EXTEND}
+        first, later = _tokens(parts, phases, given, first_calls)
         if first and later:
-            prefill_ns, token_ns = _mean(timeline, first), _mean(timeline, later)
+            prefill_ns, later_ns = _mean(timeline, first), _mean(timeline, later)
             of = f" of {model}" if len(models) > 1 else ""
+            rate = f"{1e9 / later_ns:,.1f}"
+            tokens = f"per token ({rate} tokens/s in each sequence)"
+            if checks:
+                tokens = f"per step of one or more tokens ({rate} steps/s)"
             return (
                 f"generation{of}: first token after {duration(prefill_ns)} in the model, then "
-                f"{duration(token_ns)} per token ({1e9 / token_ns:,.1f} tokens/s in each sequence)"
+                f"{duration(later_ns)} {tokens}"
             )
     return ""
 
 
+def _is_step(part: Part, phases: Mapping[str, str]) -> bool:
+    return part.evaluation >= 0 and part.name in phases
+
+
 def _tokens(
-    parts: Sequence[Part], phases: Mapping[str, str], first_calls: Mapping[int, float]
+    parts: Sequence[Part],
+    phases: Mapping[str, str],
+    given: Collection[str],
+    first_calls: Mapping[int, float],
 ) -> tuple[list[_Token], list[_Token]]:
-    """Return the first tokens of one model, and those after them."""
+    """Return the first tokens of one model, and those after them.
+
+    Args:
+        parts: All parts of the program.
+        phases: The phase of each group of the model, by the group's name.
+        given: Phases in which the model is given a prompt, or the next chunk of the prompt.
+        first_calls: What first calls took more, by the number of the part.
+    """
     steps = [
         (part, int(first_calls.get(number, 0)))
         for number, part in enumerate(parts)
-        if part.evaluation >= 0 and part.name in phases
+        if _is_step(part, phases)
     ]
     steps.sort(key=lambda step: (step[0].thread, step[0].start_ns))
-    first = [
-        (s.thread, s.start_ns, s.end_ns, more) for s, more in steps if phases[s.name] == PREFILL
-    ]
-    # A token takes from the end of the step before it to the end of its own.
-    later = [
-        (step.thread, before.end_ns, step.end_ns, more)
-        for (before, _), (step, more) in pairwise(steps)
-        if phases[step.name] == DECODE and before.thread == step.thread
-    ]
+    first: list[_Token] = []
+    later: list[_Token] = []
+    for (before, _), (step, more) in pairwise([*steps[:1], *steps]):
+        phase, follows = phases[step.name], before is not step and before.thread == step.thread
+        if phase not in given:
+            if follows:  # a token takes from the end of the step before it to the end of its own
+                later.append((step.thread, before.end_ns, step.end_ns, more))
+        elif phase == EXTEND and follows and phases[before.name] in given:
+            thread, start, _, earlier = first[-1]
+            first[-1] = (thread, start, step.end_ns, earlier + more)
+        else:
+            first.append((step.thread, step.start_ns, step.end_ns, more))
     return first, later
 
 

@@ -34,8 +34,8 @@ class ModelCall:
         name: Name of the root span.
         subject: Name of the model for people: `ResNet`.
         whole_model: Whether `function` is the model itself and nothing else.
-        phase: What the model does in the call: `training step`, `prefill`, `decode`; empty for
-            plain inference.
+        phase: What the model does in the call: `training step`, `prefill`, `extend`, `decode`;
+            empty for plain inference.
         inputs: Shape and data type of each tensor put in, the leading tensor first.
         found_ns: When the watcher found the call, on the system's monotonic clock; 0: when the
             call is handed on.

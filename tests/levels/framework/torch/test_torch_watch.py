@@ -478,6 +478,21 @@ def test_training_mode_without_any_backward_is_call_by_call(
     assert log.said == ["begin", "extend", "end without backward"] * 2
 
 
+@pytest.mark.usefixtures("no_optimizer")
+def test_models_that_were_all_left_in_training_mode_have_calls_of_their_own(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    encoder, loss = nn.Sequential(nn.Linear(4, 4)), nn.MSELoss()
+    model.train()
+    with watching() as log:
+        for _ in range(2):
+            encoded = encoder(x)
+            model(encoded)
+            loss(model(encoded), x[:, :1])
+    # The loss is no part of the call before.
+    assert log.said == ["begin", "extend", "end without backward"] * 6
+
+
 def test_an_optimizer_made_after_watching_began_has_steps_of_several_calls(
     model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -743,8 +758,13 @@ def test_two_models_of_one_class_have_names_of_their_own(x: torch.Tensor) -> Non
 class Cache:
     """Says how long it is, as caches of transformers do."""
 
-    def get_seq_length(self) -> int:
-        return 0
+    def __init__(self, length: Any = 0) -> None:
+        self.length = length
+
+    def get_seq_length(self) -> Any:
+        if self.length is None:
+            raise ValueError("there is no attention")
+        return self.length
 
 
 @pytest.mark.parametrize(
@@ -756,6 +776,11 @@ class Cache:
         ({"past_key_values": object()}, 1, "decode"),
         ({"cache": Cache()}, 16, "prefill"),
         ({"cache": Cache()}, 1, "decode"),
+        ({"cache": Cache(20)}, 16, "extend"),
+        ({"past_key_values": Cache(torch.tensor(20))}, 16, "extend"),
+        ({"past_key_values": Cache(torch.tensor(20, device="meta"))}, 16, "prefill"),
+        ({"cache": Cache(None)}, 16, "prefill"),
+        ({"cache": Cache(20)}, 1, "decode"),
         ({"cache": {}}, 1, ""),
     ],
 )

@@ -18,7 +18,7 @@ from xsp_levels.framework.torch.module.module_path import class_name, is_functio
 from xsp_levels.framework.torch.module.shape import tensors
 
 TRAINING_STEP = "training step"
-PREFILL = "prefill"
+PREFILL, EXTEND, DECODE = "prefill", "extend", "decode"
 _DEVICES = ("cpu", "cuda")
 _NO_AUTOCAST = (None, None)
 _LOOKED_AT = 8  # results of a call
@@ -218,15 +218,22 @@ def training_call(
 
 
 def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
-    """Return `prefill` or `decode` for a call with a cache of keys and values, else nothing.
+    """Return the phase of a call with a cache of keys and values: nothing of one without.
 
     The arguments are those of Hugging Face's transformers, and the second dimension of the
-    leading input is the sequence: with a cache, one token at a time is decoded.
+    leading input is the sequence: with a cache, one token at a time is decoded. Several tokens
+    extend what is in the cache already: assisted generation checks candidates so, and a prompt may
+    come in chunks, or in turns.
     """
-    if _cache(kwargs) is None and kwargs.get("use_cache") is not True:
+    cache = _cache(kwargs)
+    if cache is None and kwargs.get("use_cache") is not True:
         return ""
     leading = inputs[0][0] if inputs else ()
-    return "decode" if len(leading) > 1 and leading[1] == 1 else PREFILL
+    if len(leading) > 1 and leading[1] == 1:
+        return DECODE
+    length = _length(cache)
+    on_host = getattr(getattr(length, "device", None), "type", "cpu") == "cpu"  # else one waits
+    return EXTEND if on_host and length else PREFILL
 
 
 def _cache(kwargs: Mapping[str, Any]) -> Any:
@@ -241,10 +248,16 @@ def _cache(kwargs: Mapping[str, Any]) -> Any:
     return cache if callable(getattr(cache, "get_seq_length", None)) else None
 
 
-def _length(cache: Any) -> int:
-    """Return for how many tokens a cache of transformers holds keys and values; 0 if unknown."""
+def _length(cache: Any) -> Any:
+    """Return for how many tokens a cache of transformers holds keys and values; 0 if unknown.
+
+    That is a number, or of a static cache a tensor with the number.
+    """
     length = getattr(cache, "get_seq_length", None)
-    return int(length()) if callable(length) else 0
+    if callable(length):
+        with contextlib.suppress(Exception):  # of a cache without any attention, ValueError
+            return length()
+    return 0
 
 
 def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:

@@ -94,7 +94,9 @@ class StepWatch:
         if step.pending:  # within an optimizer's step, before the first call
             return False
         again = step.model is not None and step.model() is module
-        if step.optimizers or ((again or not training) and self.ends.is_over(step)):
+        # Where nothing trains, another model that was left in training mode has its own calls.
+        may_end = again or not (training and self.ends.trains)
+        if step.optimizers or (may_end and self.ends.is_over(step)):
             self.finish(step)
         step.forwards += again and step.open
         return step.open

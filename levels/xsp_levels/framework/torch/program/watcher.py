@@ -161,7 +161,8 @@ class Watch:
         entry, local = self._entry, self._local
         step, name = local.step, self._names.of(module)
         is_shell = not name and self._names.holds_model(module)
-        part = not is_shell and step.holds(module) and trains(module, kwargs)
+        held = not is_shell and step.holds(module) and (not name or self._steps.ends.trains)
+        part = held and trains(module, kwargs)
         if part or entry.is_nested(sys._getframe(3), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
         if is_shell:
