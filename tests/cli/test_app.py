@@ -231,19 +231,6 @@ def test_a_trace_that_cannot_be_saved_is_said(write: Write, capsys: Said, tmp_pa
     assert "100.0 %" in out  # what cannot be saved is shown all the same
 
 
-@pytest.mark.usefixtures("layers")
-def test_a_trace_that_nobody_reads_is_saved_all_the_same(
-    write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    def gone(text: str) -> None:
-        raise BrokenPipeError(text)
-
-    monkeypatch.setattr("xsp.cli.terminal.show", gone)
-    target = write("def work():\n    pass\n") + ":work"
-    assert cli.run(["profile", target, *QUICK, "-o", "t.xsp"]) == exit_code.NOT_MEASURED
-    assert xsp.load(tmp_path / "t.xsp").name == "work"
-
-
 def test_a_missing_library_cannot_be_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: Said, layers: FakeProvider
 ) -> None:

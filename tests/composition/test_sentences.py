@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+import pytest
 
 from xsp.composition.journal import Evaluation, Journal, Pause
 from xsp.composition.nested.iteration import ITERATION
@@ -24,6 +25,7 @@ def group(name: str, calls: int, phase: str = "inference", **more: Any) -> dict[
         "repeated": 0,
         "latency_ns": None,
         "samples": None,
+        "shapes": [],
         **more,
     }
 
@@ -96,29 +98,46 @@ def test_generation_says_the_first_token_and_the_others_with_what_lies_between()
     assert "9.80 ms per token (102.0 tokens/s" in generation
 
 
-def test_a_prompt_in_chunks_and_in_turns_ends_with_the_first_token() -> None:
-    block = [part("block", 0, 200)]
-    for at in (0, 100):  # prompt in two chunks, two tokens; the second turn has one chunk
-        begin = [part("P", at, at + 10)] if not at else []
-        begin.append(part("E", at + 10, at + 20))
-        block += [*begin, part("D", at + 25, at + 30), part("D", at + 35, at + 40)]
-    block[1:] = [replace(each, evaluation=at) for at, each in enumerate(block[1:])]
-    phases = {"P": "prefill", "E": "extend", "D": "decode"}
-    groups = [group(name, 2, phase, model="M") for name, phase in phases.items()]
-    generation = said(block, groups)[-1]
-    assert "first token after 15.0 ms" in generation  # 20 and 10
-    assert "10.0 ms per token" in generation
+TOKENS = {"P": "1×16 int64", "E": "1×16 int64", "C": "1×3 int64", "D": "1×1 int64"}
+PHASES = {"P": "prefill", "E": "extend", "C": "extend", "D": "decode"}
 
 
-def test_where_candidates_are_checked_there_is_no_time_per_token() -> None:
-    block = [part("block", 0, 200), part("P", 0, 20, 0)]
-    block += [part("E", 30 + 20 * n, 40 + 20 * n, 1 + n) for n in range(3)]
-    block.append(part("D", 90, 100, 4))
-    phases = {"P": "prefill", "E": "extend", "D": "decode"}
-    groups = [group(name, 3, phase, model="M") for name, phase in phases.items()]
-    generation = said(block, groups)[-1]
-    assert "first token after 20.0 ms in the model, then 20.0 ms per step" in generation
-    assert generation.endswith("per step of one or more tokens (50.0 steps/s)")
+def generated(steps: str) -> list[str]:
+    """Return what is said of steps of 10 ms, each of which begins 10 ms after the one before."""
+    at = {name: n for n, name in enumerate(dict.fromkeys(steps))}
+    block = [part("block", 0, 20 * len(steps) + 10)]
+    block += [part(s, 20 * n + 10, 20 * n + 20, at[s]) for n, s in enumerate(steps)]
+    groups = [
+        group(name, steps.count(name), PHASES[name], model="M", shapes=[TOKENS[name]])
+        for name in at
+    ]
+    return [each for each in said(block, groups) if each.startswith("generation")]
+
+
+@pytest.mark.parametrize(
+    ("steps", "first_ms", "later_ms", "what"),
+    [
+        ("PDDD", 10.0, 20.0, "token"),
+        ("PEEDDDD", 50.0, 20.0, "token"),
+        ("PEECD", 70.0, 20.0, "token"),  # more chunks than tokens
+        ("PDDDDCDDD", 10.0, 20.0, "token"),  # the second turn of a chat
+        ("PECDDDDEDDD", 30.0, 20.0, "token"),  # 50 and 10
+        ("PCCCD", 10.0, 20.0, "step"),
+        ("PDCCCC", 10.0, 20.0, "step"),
+    ],
+)
+def test_the_first_token_comes_after_the_whole_prompt(
+    steps: str, first_ms: float, later_ms: float, what: str
+) -> None:
+    (generation,) = generated(steps)
+    assert f"first token after {first_ms:.1f} ms in the model, then {later_ms:.1f} ms" in generation
+    each = "per step of one or more tokens (50.0 steps/s)" if what == "step" else "per token (50.0 "
+    assert each in generation
+
+
+@pytest.mark.parametrize("steps", ["P", "PEE", "PEEC"])
+def test_a_text_of_which_nothing_follows_is_no_generation(steps: str) -> None:
+    assert generated(steps) == []
 
 
 def test_generation_pairs_the_steps_of_a_thread() -> None:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 import xsp
@@ -31,7 +32,7 @@ import os, pathlib, signal, sys, time
 counter = pathlib.Path(__file__).with_name("processes")
 with counter.open("a") as file:
     file.write(f"{os.getpid()}\\n")
-number = len(counter.read_text().split())
+number = counter.read_text().split().index(str(os.getpid())) + 1  # others may load at once
 def work():
     return sum(range(20_000))
 """
@@ -86,6 +87,24 @@ def two_rungs(without_torch: None, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def processes(tmp_path: Path) -> int:
     return len((tmp_path / "processes").read_text().split())
+
+
+@pytest.mark.parametrize("error", [MeasurementError("no provider"), KeyboardInterrupt()])
+def test_the_process_that_is_started_at_once_ends_with_what_ends_the_division(
+    write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    running: list[set[psutil.Process]] = []
+
+    def fail(*_: object, **__: object) -> None:
+        running.append(set(psutil.Process().children()) - before)
+        raise error
+
+    monkeypatch.setattr(isolate, "divide", fail)
+    before = set(psutil.Process().children())
+    with pytest.raises(type(error)):
+        isolate.measure_isolated(write(""), settings)
+    ((process,),) = running
+    assert not process.is_running()
 
 
 @pytest.mark.slow
@@ -571,6 +590,7 @@ def test_a_models_spans_have_their_serialised_latency(write: Write) -> None:
     spans = trace.spans.unnest("attributes")
     assert {"pipeline", "layer", "op"} <= set(spans["kind"])
     assert spans["serialised_ns"].null_count() == 0
-    assert (spans["serialised_ns"] >= 0).all()  # 0: within the noise of a busy machine
-    assert spans["serialised_ns"][0] > 0
+    # One or another of some µs may be 0 on a busy machine.
+    assert (spans["serialised_ns"] >= 0).all()
+    assert (spans["serialised_ns"] > 0).sum() > len(spans) / 2
     assert not any(problem.code == "serialised-failed" for problem in trace.problems)

@@ -51,14 +51,23 @@ def test_no_garbage_is_collected_while_a_target_is_loaded_and_afterwards_as_befo
 
 
 @pytest.mark.parametrize(
-    ("last", "expected"), [("gc.disable()", False), ("gc.set_threshold(9_000)", True)]
+    ("last", "enabled", "expected"),
+    [
+        ("gc.disable()", False, None),
+        ("gc.set_threshold(9_000)", True, 9_000),
+        ("gc.set_threshold(0)", True, 0),
+    ],
 )
 def test_what_a_target_says_of_garbage_stays(
-    tmp_path: Path, threshold: tuple[int, int, int], last: str, expected: bool
+    tmp_path: Path,
+    threshold: tuple[int, int, int],
+    last: str,
+    enabled: bool,
+    expected: int | None,
 ) -> None:
     assert loaded(tmp_path, last) == 0
-    assert gc.isenabled() is expected
-    assert gc.get_threshold()[0] == (9_000 if expected else threshold[0])
+    assert gc.isenabled() is enabled
+    assert gc.get_threshold()[0] == (threshold[0] if expected is None else expected)
 
 
 def test_a_target_that_cannot_be_loaded_leaves_garbage_as_it_was(

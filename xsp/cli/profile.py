@@ -157,9 +157,9 @@ def _profile(target: str, arguments: tuple[str, ...], options: dict[str, Any]) -
         trace = _measure(spec, settings, options, ending)
         shown = _shown(trace, options)
         try:
-            terminal.show(terminal.as_json(shown) if options["as_json"] else str(shown))
-        finally:  # a trace that nobody reads to its end is saved all the same
             saved = _save(trace, spec, options)
+        finally:  # a trace that cannot be saved is shown all the same
+            terminal.show(terminal.as_json(shown) if options["as_json"] else str(shown))
         if saved:
             terminal.say(saved)
         deliver(shown, options["exports"], options)

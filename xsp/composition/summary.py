@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
@@ -230,11 +231,9 @@ def _generation(
     generating = [group for group in groups if group["phase"] in (PREFILL, EXTEND, DECODE)]
     models = list(dict.fromkeys(group["model"] for group in generating))
     for model in models:
-        phases = {group["name"]: group["phase"] for group in generating if group["model"] == model}
-        steps = [phases[part.name] for part in parts if _is_step(part, phases)]
-        # Candidates are checked where steps of several tokens outnumber those of one. Elsewhere
-        # tokens that extend a cache are those of a prompt, as are all that an empty one is given.
-        checks = steps.count(EXTEND) > steps.count(DECODE)
+        mine = [group for group in generating if group["model"] == model]
+        phases = {group["name"]: group["phase"] for group in mine}
+        checks = _checks(mine)
         given = {PREFILL} if checks else {PREFILL, EXTEND}
         first, later = _tokens(parts, phases, given, first_calls)
         if first and later:
@@ -251,8 +250,26 @@ def _generation(
     return ""
 
 
-def _is_step(part: Part, phases: Mapping[str, str]) -> bool:
-    return part.evaluation >= 0 and part.name in phases
+def _checks(groups: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a model checks candidates, mostly, when several tokens extend its cache.
+
+    The chunks of a prompt are as long as the first one, but for the last, and one token at a time
+    comes after them.
+    """
+    chunk = min((_tokens_given(group) for group in groups if group["phase"] == PREFILL), default=0)
+    checks = others = 0
+    for group in groups:
+        if group["phase"] == EXTEND and _tokens_given(group) < chunk:
+            checks += group["calls"]
+        elif group["phase"] != PREFILL:
+            others += group["calls"]
+    return checks > others
+
+
+def _tokens_given(group: Mapping[str, Any]) -> int:
+    """Return how many tokens of each sequence a group is given at most."""
+    shape = group["shapes"][0].split()[0] if group["shapes"] else ""
+    return int((re.findall(r"\d+", shape) or ["0"])[-1])
 
 
 def _tokens(
@@ -272,7 +289,7 @@ def _tokens(
     steps = [
         (part, int(first_calls.get(number, 0)))
         for number, part in enumerate(parts)
-        if _is_step(part, phases)
+        if part.evaluation >= 0 and part.name in phases
     ]
     steps.sort(key=lambda step: (step[0].thread, step[0].start_ns))
     first: list[_Token] = []

@@ -23,6 +23,9 @@ _SOURCES: dict[str, ModuleType] = {
 }
 
 
+_NEVER = 2**31 - 1  # objects after which Python looks for garbage
+
+
 @contextmanager
 def _uncollected() -> Iterator[None]:
     """Let Python collect no garbage while it imports; what was made is then as old as otherwise.
@@ -30,11 +33,11 @@ def _uncollected() -> Iterator[None]:
     Libraries leave hardly any garbage, and looking for it takes a sixth of the time of an import.
     """
     before = gc.get_threshold()
-    gc.set_threshold(0)  # no gc.disable: whether that is so may be a target's own choice
+    gc.set_threshold(_NEVER)  # neither gc.disable nor 0, which may be a target's own choice
     try:
         yield
     finally:
-        if not gc.get_threshold()[0]:
+        if gc.get_threshold()[0] == _NEVER:
             gc.set_threshold(*before)
         if not gc.get_freeze_count():
             gc.freeze()

@@ -28,7 +28,9 @@ def take_turns(jobs: Sequence[Job], folder: Path, rotation: Rotation, stack: Exi
 
     def start(number: int) -> Worker:
         if number == len(rotation.workers):
-            rotation.workers.append(stack.enter_context(open_worker(folder / str(number))))
+            rotation.workers.append(
+                stack.enter_context(open_worker(folder / str(number), jobs[number].environment))
+            )
         worker = rotation.workers[number]
         worker.take(jobs[number], _title(jobs, number))
         return worker

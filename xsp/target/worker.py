@@ -111,17 +111,17 @@ class Worker:
 
     The process imports xsp at once, and the target's libraries when it has its job. Its turns are:
     load the target; where the job wants that, make a trial call, or two; one visit each; save the
-    runs and end. After every step the
-    process writes the fraction done, and then reads one byte: `GO` for the next step, `STOP` to
-    save its runs and end; after a trial call `AGAIN` for another one, or `ALONE` to measure the
-    whole ladder. At last it closes the pipe, and ends as Python does.
+    runs and end. After every step the process writes the fraction done, and then reads one byte:
+    `GO` for the next step, `STOP` to save its runs and end; after a trial call `AGAIN` for another
+    one, or `ALONE` to measure the whole ladder. At last it closes the pipe, and ends as Python
+    does.
 
     Args:
         folder: Folder, not yet made, for the job and for the runs or the failure.
         environment: Environment variables of the process, beside inherited ones.
 
     Attributes:
-        job: The task of the process.
+        job: The task of the process, once `take` was called.
         name: The name of the worker among others.
         fraction: The fraction done, as the process last wrote it.
         loaded: Whether the process was given its turn to load the target.

@@ -489,8 +489,68 @@ def test_models_that_were_all_left_in_training_mode_have_calls_of_their_own(
             encoded = encoder(x)
             model(encoded)
             loss(model(encoded), x[:, :1])
-    # The loss is no part of the call before.
-    assert log.said == ["begin", "extend", "end without backward"] * 6
+    # Until a model is called again, a backward pass of all may come. A loss is no part of a call.
+    assert log.said == ["begin", "extend", "end without backward"] * 4
+
+
+def descend(*models: nn.Module) -> None:
+    """Change parameters by their gradients, without an optimizer."""
+    with torch.no_grad():
+        for parameter in (each for model in models for each in model.parameters()):
+            parameter.sub_(parameter.grad, alpha=0.1)
+            parameter.grad = None
+
+
+@pytest.mark.usefixtures("no_optimizer")
+@pytest.mark.parametrize("calls", [1, 2])
+def test_two_models_that_are_trained_without_an_optimizer_are_a_step_together(
+    model: nn.Module, x: torch.Tensor, calls: int
+) -> None:
+    encoder = nn.Sequential(nn.Linear(4, 4))
+    model.train()
+    with watching() as log:
+        for _ in range(4):
+            encoded = sum(encoder(x) for _ in range(calls))
+            model(encoded).sum().backward()
+            descend(encoder, model)
+    if calls == 1:
+        assert ends_of(log) == ["begin", "end"] * 4
+    else:  # the first encoder is called again before anything has been trained
+        first = ["begin", "end without backward"] * 2
+        assert ends_of(log) == [*first, *["begin", "end"] * 4]
+    assert log.model_calls == calls
+
+
+def test_an_optimizer_of_a_class_that_is_gone_trains_two_models_from_the_first_step_on(
+    model: nn.Module, x: torch.Tensor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = nn.Sequential(nn.Linear(4, 4))
+    both = [*model.train().parameters(), *encoder.parameters()]
+    torch.optim.SGD(both, lr=0.1)
+    monkeypatch.setattr("gc.get_objects", list)
+    with watching() as log:
+        optimizer = torch.optim.SGD(both, lr=0.1)
+        for _ in range(3):
+            model(encoder(x)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert ends_of(log) == ["begin", "end SGD 1"] * 3
+
+
+def test_samples_drawn_in_training_mode_do_not_part_the_next_step(
+    model: nn.Module, x: torch.Tensor
+) -> None:
+    encoder = nn.Sequential(nn.Linear(4, 4))
+    optimizer = torch.optim.SGD([*model.train().parameters(), *encoder.parameters()], lr=0.1)
+    with watching() as log:
+        for _ in range(2):
+            for _ in range(3):
+                model(encoder(x)).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+            for _ in range(30):
+                encoder(x)
+    assert ends_of(log).count("end SGD 1") == 6
 
 
 def test_an_optimizer_made_after_watching_began_has_steps_of_several_calls(

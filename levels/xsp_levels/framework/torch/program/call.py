@@ -106,7 +106,7 @@ class TorchCall(ModelCall):
                 f"{subject(module)} is in training mode, where a call may change its state "
                 "(`model.eval()` ends that)"
             )
-        if self.phase == PREFILL and _length(_cache(self.kwargs)):
+        if self.phase in (PREFILL, EXTEND) and _is_filled(_cache(self.kwargs), wait=True):
             return "its cache of keys and values has been filled since"
         modes = self.modes or Modes.current()
         if modes.grad and not modes.inference and _needs_gradients(module, self):
@@ -231,9 +231,7 @@ def generation_phase(kwargs: Mapping[str, Any], inputs: Inputs) -> str:
     leading = inputs[0][0] if inputs else ()
     if len(leading) > 1 and leading[1] == 1:
         return DECODE
-    length = _length(cache)
-    on_host = getattr(getattr(length, "device", None), "type", "cpu") == "cpu"  # else one waits
-    return EXTEND if on_host and length else PREFILL
+    return EXTEND if _is_filled(cache) else PREFILL
 
 
 def _cache(kwargs: Mapping[str, Any]) -> Any:
@@ -248,16 +246,18 @@ def _cache(kwargs: Mapping[str, Any]) -> Any:
     return cache if callable(getattr(cache, "get_seq_length", None)) else None
 
 
-def _length(cache: Any) -> Any:
-    """Return for how many tokens a cache of transformers holds keys and values; 0 if unknown.
+def _is_filled(cache: Any, *, wait: bool = False) -> bool:
+    """Return whether a cache of transformers holds keys and values; False if that is not known.
 
-    That is a number, or of a static cache a tensor with the number.
+    Args:
+        cache: The cache; a static one tells its length by a tensor.
+        wait: Whether the host may wait for a device that the length is on.
     """
-    length = getattr(cache, "get_seq_length", None)
-    if callable(length):
-        with contextlib.suppress(Exception):  # of a cache without any attention, ValueError
-            return length()
-    return 0
+    with contextlib.suppress(Exception):  # of a cache without any attention, ValueError
+        length = cache.get_seq_length()
+        device = getattr(length, "device", None)
+        return bool(length) if wait or device is None or device.type == "cpu" else False
+    return False
 
 
 def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:

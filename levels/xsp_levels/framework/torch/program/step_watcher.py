@@ -94,8 +94,9 @@ class StepWatch:
         if step.pending:  # within an optimizer's step, before the first call
             return False
         again = step.model is not None and step.model() is module
-        # Where nothing trains, another model that was left in training mode has its own calls.
-        may_end = again or not (training and self.ends.trains)
+        if again and training:
+            self.ends.note_again(step)
+        may_end = again or not training or self.ends.has_own_calls(step)
         if step.optimizers or (may_end and self.ends.is_over(step)):
             self.finish(step)
         step.forwards += again and step.open

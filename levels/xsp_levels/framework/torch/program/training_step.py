@@ -216,6 +216,7 @@ class TrainingStep:
         had_backward: Whether a backward pass has returned in the step.
         parts: Names of the program's parts that came in it before any backward pass.
         optimizers: Names of the optimizers that stepped.
+        lone: Whether the step began while the program was idle (`StepEnds.idle`).
         expected: Whether an optimizer is going to end the step, which alone need be told.
         told: Whether it went as expected, and an optimizer has ended it.
         following: How it follows the step before, until its first call is made; None: as any step.
@@ -231,6 +232,7 @@ class TrainingStep:
         "following",
         "forwards",
         "had_backward",
+        "lone",
         "model",
         "open",
         "optimizers",
@@ -250,7 +252,7 @@ class TrainingStep:
         self.model: weakref.ref[Any] | None = None
         self.optimizers: list[str] = []
         self.parts: frozenset[str] = frozenset()
-        self.expected = self.told = False
+        self.expected = self.told = self.lone = False
         self.pauses: list[tuple[int, int]] = []
         self.begun: Begun | None = None
         self.following: Following | None = None
@@ -276,11 +278,13 @@ class StepEnds:
     Attributes:
         optimizes: Whether there is an optimizer; None: not known.
         trains: Whether backward passes are to be expected.
+        idle: Whether a model was called again without a backward pass or an optimizer, and the
+            program has shown neither so far: models were left in training mode for inference.
     """
 
     def __init__(self) -> None:
         self.optimizes: bool | None = None
-        self.trains = False
+        self.trains = self.idle = False
         self._classes = 0  # of optimizers, when these were last looked for
         self.look()
         # Most further calls of a model before a backward pass; None: there was none yet.
@@ -299,7 +303,7 @@ class StepEnds:
 
     def note_backward(self, step: TrainingStep) -> None:
         """Note that a backward pass has returned, perhaps in a step."""
-        self.trains = True
+        self.trains, self.idle = True, False
         if step.open and not step.had_backward:
             step.had_backward = True
             self._usual_forwards = max(self._usual_forwards or _FEWEST, step.forwards)
@@ -326,8 +330,17 @@ class StepEnds:
         most = _FIRST_PATIENCE if usual is None else _PATIENCE * usual
         return not step.had_backward and step.forwards > most
 
+    def note_again(self, step: TrainingStep) -> None:
+        """Note that the model of a step is called again, in training mode, before anything else."""
+        seen = self.trains or self.optimizes or self._usual_forwards is not None
+        self.idle |= not (seen or step.had_backward)
+
+    def has_own_calls(self, step: TrainingStep) -> bool:
+        """Return whether calls of other models in training mode are no part of a step."""
+        return (self.idle and not self.trains) or (step.lone and step.had_backward)
+
     def is_over(self, step: TrainingStep) -> bool:
-        """Return whether a training step ends without an optimizer's step."""
+        """Return whether a training step ends without an optimizer's step, before a call."""
         if not step.had_backward:
             self.trains &= not self.is_inference(step)
             return not self.trains

@@ -161,7 +161,9 @@ class Watch:
         entry, local = self._entry, self._local
         step, name = local.step, self._names.of(module)
         is_shell = not name and self._names.holds_model(module)
-        held = not is_shell and step.holds(module) and (not name or self._steps.ends.trains)
+        held = not is_shell and step.holds(module)
+        if held and name:  # else a loss, say, which is no model
+            held = not self._steps.ends.has_own_calls(step)
         part = held and trains(module, kwargs)
         if part or entry.is_nested(sys._getframe(3), watched=True, shell=local.shell):
             return entry.inner(module, *args, **kwargs)
@@ -311,6 +313,7 @@ class Watch:
             evaluations.identify(call)
         step.reset()
         step.model, step.begun, step.after = weakref.ref(module), begun, after
+        step.lone = self._steps.ends.idle
         return self._train(step, module, call, begins)
 
     def _likeness(self, module: Any, work: Work, name: str) -> Likeness:
