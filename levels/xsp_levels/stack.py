@@ -188,6 +188,9 @@ class _Watch:
     def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the thread ran just before an event; an exception here would be the user's."""
         now = self._now()
+        # What calls this goes on afterwards, and would be gone by then: it may call before `_wait`,
+        # which has set it, has noted it.
+        self._set_so_far.append(sys.getprofile())
         self._between = self._between + 1 if tracer.is_between(self._thread) else 0
         if not self._on or self._between > _MOST_BETWEEN or os.getpid() != self._process:
             self._set(None)

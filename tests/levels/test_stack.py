@@ -24,7 +24,7 @@ from xsp.provider import Records, Request, pack, unpack
 from xsp.testing import only_providers
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.model import Model
-from xsp_levels.stack import INTERVAL_NS, Stack, StackRecords, _records
+from xsp_levels.stack import INTERVAL_NS, Stack, StackRecords, _records, _Watch
 
 SAMPLED = Request(frozenset({Kind.PIPELINE}), sampled=True)
 
@@ -376,6 +376,31 @@ def test_a_program_may_end_profiling_for_a_while_and_set_what_there_was() -> Non
     assert functions["many_calls"] < functions["spin"] / 10
     assert sys.setprofile is before
     assert sys.getprofile() is None
+
+
+def test_what_calls_for_a_sample_is_kept_alive_until_it_is_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("xsp_levels.stack.INTERVAL_NS", 1)  # due at once, within `_wait` itself
+    kept: list[bool] = []
+    wait = _Watch._wait
+
+    def waiting(watch: _Watch, now: int) -> None:
+        calling = sys.getprofile()
+        if calling is not None:  # else it is not called for a sample
+            kept.append(any(calling is each for each in watch._set_so_far))
+        wait(watch, now)
+
+    def program() -> None:
+        for _ in range(20):
+            found = sys.getprofile()
+            sys.setprofile(None)
+            sys.setprofile(found)
+
+    monkeypatch.setattr(_Watch, "_wait", waiting)
+    sampled(program)
+    assert len(kept) > 20
+    assert all(kept)
 
 
 def test_what_the_program_has_set_between_two_evaluations_is_the_program_s() -> None:
