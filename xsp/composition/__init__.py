@@ -5,7 +5,7 @@ merged, as those of any measurement, as far as they count (the folder typical). 
 (journal.py) becomes nested parts (the folder nested) and times without xsp (timeline.py, by how
 long alike parts usually last, usual.py), which are put together with the groups' traces and with
 what ran between evaluations (own_time.py) in a tree (tree.py), and said in sentences (summary.py,
-and problem.py where a reader is misled without).
+generation.py, and problem.py where a reader is misled without).
 What was recorded of collectives (collective.py) is for other ranks of a distributed program.
 """
 
