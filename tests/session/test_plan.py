@@ -65,7 +65,7 @@ def test_rounds_are_spread_over_seconds_where_the_budget_allows(
     plan = Plan(RUNGS, Settings(budget_s=budget_s), repeatable=True)
     steps = carry_out(plan, latency_ns)
     spread = min(SPREAD_S, budget_s)
-    assert 0.9 * spread < plan.lasted_s < 1.5 * spread + 0.1
+    assert 0.85 * spread < plan.lasted_s < 1.5 * spread + 0.1
     assert max(step.round for step in steps) <= ROUNDS + 1
 
 
@@ -265,6 +265,15 @@ def test_the_budget_is_kept_but_for_what_every_rung_needs(latency_ms: int, budge
     round_s = 0.01 * len(RUNGS)  # of a quick model, with what comes before each visit
     assert plan.spent_ns / 1e9 <= budget_s + fewest_s + round_s
     assert all(plan.latencies[rung] for rung in RUNGS if rung.timed)
+
+
+@pytest.mark.parametrize(("budget_s", "rounds"), [(1, 1), (4, 1), (5, 2), (7, 2), (8, 3)])
+def test_no_round_is_begun_of_which_more_would_lie_beyond_the_budget(
+    budget_s: float, rounds: int
+) -> None:
+    plan = Plan(RUNGS, Settings(budget_s=budget_s, warmup=0), repeatable=True)
+    carry_out(plan, latency_ns=750_000_000)  # 3 s a round
+    assert len(plan.latencies[RUNGS[1]]) == rounds
 
 
 def test_an_endlessly_noisy_model_is_not_measured_longer_than_it_can_be_interpreted() -> None:

@@ -320,10 +320,13 @@ class Plan:
 
     @property
     def _spent(self) -> bool:
-        closing_ns = 0.0  # closing visits, of which sampling takes longest, are waited for as well
-        if self.repeatable and self._sampling:
-            closing_ns = max(self._most_sampled_ns, self._typical() or 0.0)
-        return self.spent_ns + closing_ns >= self.settings.budget_s * 1e9
+        """Whether the budget is over, or would be before the half of another round was."""
+        coming_ns = 0.0
+        if self.repeatable:  # else the program makes the evaluations, and nobody waits for them
+            coming_ns = (self._now_ns - self._latest_ns) / 2
+            if self._sampling:  # of the closing visits those that take longest
+                coming_ns += max(self._most_sampled_ns, self._typical() or 0.0)
+        return self.spent_ns + coming_ns >= self.settings.budget_s * 1e9
 
     def _details(self) -> list[PlannedVisit]:
         """Return the visits of rungs for what costs time, which are made once."""

@@ -29,16 +29,19 @@ class Selection:
     def rungs(self) -> tuple[Rung, ...]:
         """The ladder, bare rung first, and the rungs that give no latencies.
 
-        These are a rung for attributes that cost time, and one for samples of what Python runs,
-        which records no deeper kinds than Python can be the time between.
+        These are a rung for attributes that cost time, without library calls unless there are
+        kernels below them, for such calls tell all they know on the timed rungs; and one for
+        samples of what Python runs, without the kinds that Python cannot be the time between.
         """
         rungs = ladder(self.kinds)
         if not self.kinds - {Kind.PIPELINE}:
             return rungs
-        rungs = (*rungs, Rung(self.kinds, detail=True))
+        shallow = frozenset(kind for kind in self.kinds if kind.order <= Kind.OP.order)
+        below_calls = any(kind.order > Kind.CALL.order for kind in self.kinds)
+        costly = self.kinds if below_calls or shallow == {Kind.PIPELINE} else shallow
+        rungs = (*rungs, Rung(costly, detail=True))
         if not any(isinstance(provider, Sampler) for provider in self.providers):
             return rungs
-        shallow = frozenset(kind for kind in self.kinds if kind.order <= Kind.OP.order)
         return (*rungs, Rung(shallow, sampled=True))
 
 

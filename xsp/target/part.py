@@ -16,6 +16,7 @@ from typing import Any
 
 from xsp.errors import UnknownTargetError, XspError
 from xsp.evaluation import Rung
+from xsp.garbage import uncollected
 from xsp.measurement import Enough, ProcessRuns, Progress, interpret_session, visit_all
 from xsp.provider import ModelCall
 from xsp.session import PlannedVisit, Session, Settings, Visit, installed_providers, select
@@ -165,7 +166,8 @@ def measure_subject(
             progress=progress,
             trial=trial,
         )
-        return interpret_session(*visited, serial=serial)
+        with uncollected():
+            return interpret_session(*visited, serial=serial)
 
 
 def attempt(work: Callable[[], Any], *, early: bool) -> Any:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 
 from xsp.errors import UnknownTargetError
+from xsp.garbage import uncollected_imports
 from xsp.target.source import function, jax, keras, made, onnx, pytorch, saved_model, zoo
 from xsp.target.spec import Spec, Subject, hint
 
@@ -23,27 +22,6 @@ _SOURCES: dict[str, ModuleType] = {
 }
 
 
-_NEVER = 2**31 - 1  # objects after which Python looks for garbage
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Let Python collect no garbage while it imports; what was made is then as old as otherwise.
-
-    Libraries leave hardly any garbage, and looking for it takes a sixth of the time of an import.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(_NEVER)  # neither gc.disable nor 0, which may be a target's own choice
-    try:
-        yield
-    finally:
-        if gc.get_threshold()[0] == _NEVER:
-            gc.set_threshold(*before)
-        if not gc.get_freeze_count():
-            gc.freeze()
-            gc.unfreeze()  # into the oldest generation: the next collection looks at none of them
-
-
 def prepare(spec: Spec) -> None:
     """Import the library that a model comes from; of a file nothing is known beforehand.
 
@@ -53,7 +31,7 @@ def prepare(spec: Spec) -> None:
     """
     if spec.source:
         _ = spec.runs_on
-        with _uncollected():
+        with uncollected_imports():
             _SOURCES[spec.source].prepare(spec)
 
 
@@ -67,7 +45,7 @@ def resolve(spec: Spec) -> Subject:
     if spec.kind == "script":
         raise UnknownTargetError(f"{spec.target} is a script: it runs as it is, it is not called")
     prepare(spec)
-    with _uncollected():
+    with uncollected_imports():
         subject: Subject = _source(spec).subject(spec)
     return subject
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -14,6 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from xsp.errors import ProviderError
+from xsp.garbage import uncollected
 from xsp_levels.framework.torch.profiler.operand import NO_OPERANDS, Operands, operands
 
 Integers = npt.NDArray[np.int64]
@@ -80,22 +79,7 @@ def _gathered(values: Sequence[Any], at: Integers, dtype: Any) -> pl.Series:
     return pl.Series(values, dtype=dtype)[at]  # `gather` is a query
 
 
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Let no thread of the process collect garbage meanwhile.
-
-    What is made here stays, and looking through all objects of a program takes a fifth of a second.
-    """
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
-@_uncollected()
+@uncollected()
 def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ()) -> PlainEvents:
     """Return Kineto's results as columns.
 

@@ -1,0 +1,58 @@
+"""Python's garbage collector, kept from looking where it would find next to nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NEVER = 2**31 - 1  # objects after which Python looks for garbage
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Let no thread of the process collect garbage meanwhile.
+
+    For work that keeps all that it makes: looking through the objects of a program with
+    `transformers` takes 0.4 s.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextmanager
+def uncollected_imports() -> Iterator[None]:
+    """Let Python collect no garbage while it imports; what was made is then as old as otherwise.
+
+    Libraries leave hardly any garbage, and looking for it takes a sixth of the time of an import.
+    What the imported code itself says of the collector stays as it says.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(_NEVER)  # neither gc.disable nor 0, which may be a target's own choice
+    try:
+        yield
+    finally:
+        made = _as_old()
+        if gc.get_threshold()[0] == _NEVER:
+            young, older, oldest = before
+            enough = made // 4 // max(young * older, 1)
+            gc.set_threshold(young, older, max(oldest, enough))
+
+
+def _as_old() -> int:
+    """Take all objects for old, so that only a full collection looks at them; return how many.
+
+    Python makes a full collection when there are a quarter more objects than at the last one. It
+    takes it that there was nothing then, so whoever knows better has to have it wait.
+    """
+    if gc.get_freeze_count():
+        return 0  # a target's own choice
+    gc.freeze()
+    made = gc.get_freeze_count()
+    gc.unfreeze()
+    return made
