@@ -94,6 +94,21 @@ def test_work_that_takes_too_long_is_tried_and_no_more(monkeypatch: pytest.Monke
     assert simulated(monkeypatch, 4_000, lambda _: 50.0) == (None, 0)
 
 
+def test_work_that_is_disturbed_after_the_trials_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock, done = FakeClock(), [0]
+    before = pause_overhead._TRIALS + 3 * pause_overhead._IN_A_ROW  # work that goes on as it should
+
+    def advance() -> None:
+        done[0] += 1
+        clock.advance(200_000 if done[0] <= before else 15_000_000)
+
+    monkeypatch.setattr(pause_overhead, "_work", lambda: advance)
+    assert pause_overhead.measured(clock) is None
+    assert done[0] == before + 2 * pause_overhead._IN_A_ROW  # with pauses, and without
+
+
 def test_other_threads_that_keep_pythons_lock_are_not_waited_for() -> None:
     over = threading.Event()
 

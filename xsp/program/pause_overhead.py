@@ -32,7 +32,7 @@ from xsp.session import Session, Settings, schedule
 
 _ROUNDS, _MOST_ROUNDS = 12, 60  # with pauses and without, in turns; twelve take 0.25 s
 _IN_A_ROW, _SETTLING = 40, 9  # of each, and how many of these do not count
-_TRIALS, _MOST_NS = 8, 1_000_000  # before every twelve, and how long most of them may take
+_TRIALS, _MOST_NS = 8, 1_000_000  # before every twelve, and how long most work may take
 _USUAL = 25  # percentile by which they are compared: the slower ones met more than a pause
 _APART_NS = 4_000  # for each pause: how wide the 95 % interval may be
 _PAUSES = 2  # of each piece of work that is an evaluation: before and after
@@ -93,24 +93,32 @@ def measured(clock: Clock) -> float | None:
     work = _work()
     differences = np.empty(0)
     while len(differences) < _MOST_ROUNDS:
-        if np.median(np.diff(_times(work, clock.now, _TRIALS))) > _MOST_NS:
+        if _disturbed(_times(work, clock.now, _TRIALS)):
             break
-        differences = np.append(differences, _differences(clock, work))
+        more = _differences(clock, work)
+        if more is None:
+            break
+        differences = np.append(differences, more)
         if (found := _median(differences)) is not None:
             return max(found, 0.0) / _PAUSES
     return None
 
 
-def _differences(clock: Clock, work: Callable[[], object]) -> Floats:
-    """Return how much longer work takes in stretches with pauses, these left out, in ns."""
+def _differences(clock: Clock, work: Callable[[], object]) -> Floats | None:
+    """Return how much longer work takes in stretches with pauses, these left out, in ns.
+
+    None where others disturb the work, as they may from the trials on.
+    """
     session, now = Session((), clock, kinds=frozenset()), clock.now
     settings = Settings(runs=2 * _ROUNDS * _IN_A_ROW, warmup=0)
     dispatcher = Dispatcher(ladder(())[:1], settings, session, schedule())
     alone, paused = [_times(work, now)[_SETTLING:]], []
-    for _ in range(_ROUNDS):
+    while len(paused) < _ROUNDS and not _disturbed(alone[-1]):
         paused.append(_times(lambda: _evaluate(dispatcher, work, now), now)[_SETTLING:])
         alone.append(_times(work, now)[_SETTLING:])
     dispatcher.finish()
+    if _disturbed(alone[-1]):
+        return None
     noted = [(each.begin_ns, each.end_ns) for each in dispatcher.journal.pauses]
     pauses = np.array(noted, dtype=np.int64).reshape(-1, 2)  # a clock that stands still has none
     pauses = pauses[np.argsort(pauses[:, 0])]
@@ -130,6 +138,11 @@ def _median(differences: Floats) -> float | None:
     reach = math.sqrt(len(differences))
     low, high = ordered[math.floor(middle - reach)], ordered[math.ceil(middle + reach) - 1]
     return None if high - low > _PAUSES * _APART_NS else float(np.median(ordered))
+
+
+def _disturbed(times: Ints) -> bool:
+    """Return whether others keep the work from going on, given the end of each piece."""
+    return bool(np.median(np.diff(times)) > _MOST_NS)
 
 
 def _usual(times: Ints) -> float:
