@@ -112,7 +112,8 @@ def _differences(clock: Clock, work: Callable[[], object]) -> Floats | None:
     session, now = Session((), clock, kinds=frozenset()), clock.now
     settings = Settings(runs=2 * _ROUNDS * _IN_A_ROW, warmup=0)
     dispatcher = Dispatcher(ladder(())[:1], settings, session, schedule())
-    alone, paused = [_times(work, now)[_SETTLING:]], []
+    paused: list[Ints] = []
+    alone = [_times(work, now)[_SETTLING:]]
     while len(paused) < _ROUNDS and not _disturbed(alone[-1]):
         paused.append(_times(lambda: _evaluate(dispatcher, work, now), now)[_SETTLING:])
         alone.append(_times(work, now)[_SETTLING:])
