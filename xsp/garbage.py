@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 _NEVER = 2**31 - 1  # objects after which Python looks for garbage
 
+_unsaid = {gc.get_threshold()}  # thresholds that are Python's or this module's, and nobody else's
+
 
 @contextmanager
 def uncollected() -> Iterator[None]:
@@ -39,17 +41,25 @@ def uncollected_imports() -> Iterator[None]:
     finally:
         made = _as_old()
         if gc.get_threshold()[0] == _NEVER:
-            young, older, oldest = before
-            enough = made // 4 // max(young * older, 1)
-            gc.set_threshold(young, older, max(oldest, enough))
+            gc.set_threshold(*_waiting(before, made))
+
+
+def _waiting(threshold: tuple[int, int, int], made: int) -> tuple[int, int, int]:
+    """Return thresholds with which a full collection waits for a quarter more objects than made.
+
+    So it does when Python knows how many there are, which only a full collection tells. Python
+    3.14, which has none but those that are asked for, does not look at the last threshold.
+    """
+    young, older, oldest = threshold
+    if threshold not in _unsaid or not young * older:
+        return threshold
+    later = young, older, max(oldest, made // 4 // (young * older))
+    _unsaid.add(later)
+    return later
 
 
 def _as_old() -> int:
-    """Take all objects for old, so that only a full collection looks at them; return how many.
-
-    Python makes a full collection when there are a quarter more objects than at the last one. It
-    takes it that there was nothing then, so whoever knows better has to have it wait.
-    """
+    """Take all objects for old, so that only a full collection looks at them; return how many."""
     if gc.get_freeze_count():
         return 0  # a target's own choice
     gc.freeze()

@@ -25,9 +25,16 @@ RUNGS = (
 )
 
 
-def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> list[PlannedVisit]:
+def carry_out(
+    plan: Plan,
+    latency_ns: int = 20_000_000,
+    noise: float = 0.0,
+    *,
+    apart_ns: int = 0,
+    now: int = 1,
+) -> list[PlannedVisit]:
     random = np.random.default_rng(1)
-    steps, now = [], 1
+    steps = []
     while (step := plan.next()) is not None:
         steps.append(step)
         drawn = random.normal(latency_ns, noise * latency_ns, step.evaluations)
@@ -35,6 +42,7 @@ def carry_out(plan: Plan, latency_ns: int = 20_000_000, noise: float = 0.0) -> l
         began, now = now, now + latency_ns * (step.evaluations + step.untimed)
         now = max(now, step.pause_until_ns)
         plan.record(step, latencies, began_ns=began, ended_ns=now)
+        now += apart_ns
         assert len(steps) < 20_000
     return steps
 
@@ -274,6 +282,30 @@ def test_no_round_is_begun_of_which_more_would_lie_beyond_the_budget(
     plan = Plan(RUNGS, Settings(budget_s=budget_s, warmup=0), repeatable=True)
     carry_out(plan, latency_ns=750_000_000)  # 3 s a round
     assert len(plan.latencies[RUNGS[1]]) == rounds
+
+
+def test_a_round_lasts_no_longer_while_others_have_their_turns() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=6, warmup=0), repeatable=True)
+    carry_out(plan, latency_ns=400_000_000, apart_ns=1_200_000_000)
+    assert len(plan.latencies[RUNGS[1]]) == 4  # 1.6 s each
+
+
+def test_a_round_of_the_programs_own_does_not_shorten_the_repetitions() -> None:
+    plan = Plan(RUNGS, Settings(budget_s=60), repeatable=False)
+    for now in range(0, 15_000_000_000, 5_000_000_000):
+        step = plan.next()
+        assert step is not None
+        plan.record(step, [5_000_000], began_ns=now, ended_ns=now + 5_000_000)
+    plan.repeatable = True
+    plan.settings = Settings(budget_s=plan.spent_ns / 1e9 + 2)
+    carry_out(plan, latency_ns=5_000_000, now=now + 5_000_000)
+    assert len(plan.latencies[RUNGS[1]]) >= FEWEST_ROUNDS
+
+
+def test_runs_that_were_asked_for_are_made_as_long_as_the_budget_is_not_spent() -> None:
+    plan = Plan(RUNGS, settings_of(2, runs=3, budget=20), repeatable=True)
+    carry_out(plan, latency_ns=1_900_000_000)  # 7.6 s a round
+    assert len(plan.latencies[RUNGS[1]]) == 3
 
 
 def test_an_endlessly_noisy_model_is_not_measured_longer_than_it_can_be_interpreted() -> None:

@@ -42,18 +42,19 @@ def loaded(tmp_path: Path, last: str = "") -> int:
 # In a process of its own, where nothing is frozen, as it is in that of the tests.
 FRESH = """
 import gc, sys
+gc.set_threshold(700, 10, 10)  # whatever Python's own are
+before = gc.get_threshold()
 from xsp.target.resolution import resolve
 from xsp.target.spec import Spec
-before = gc.get_threshold()
 subject = resolve(Spec(sys.argv[1]))
 young, objects = len(gc.get_objects(generation=0)), len(gc.get_objects())
 print(subject.function(), gc.get_threshold()[:2] == before[:2], gc.isenabled())
 full = []
 gc.callbacks.append(lambda phase, told: full.append(len(kept)) if told["generation"] == 2 else None)
 kept = []
-while not full:
+while not full and len(kept) < objects:
     kept.append([])
-print(gc.get_freeze_count(), young, full[0] / objects)
+print(gc.get_freeze_count(), young, (full or [objects])[0] / objects)
 """
 
 
@@ -68,7 +69,8 @@ def test_no_garbage_is_collected_while_a_target_is_loaded_and_afterwards_as_befo
     assert said == ["0", "True", "True"]
     assert frozen == "0"
     assert int(young) < 10_000  # what was made is no longer young
-    assert 0.2 < float(more) < 0.35  # of all objects, until Python looks at all of them
+    by_itself = sys.version_info < (3, 14)  # or does Python look at all objects when asked only?
+    assert float(more) == pytest.approx(0.27 if by_itself else 1.0, abs=0.07)
 
 
 @pytest.mark.parametrize(
@@ -96,4 +98,13 @@ def test_a_target_that_cannot_be_loaded_leaves_garbage_as_it_was(
 ) -> None:
     with pytest.raises(ZeroDivisionError):
         loaded(tmp_path, "1 / 0")
-    assert gc.get_threshold() == threshold
+    assert gc.get_threshold()[:2] == threshold[:2]
+
+
+@pytest.mark.parametrize("said", [(100, 5, 5), (700, 0, 0), (0, 10, 10)])
+def test_what_a_library_said_of_garbage_before_stays(
+    tmp_path: Path, threshold: tuple[int, int, int], said: tuple[int, int, int]
+) -> None:
+    gc.set_threshold(*said)
+    loaded(tmp_path)
+    assert gc.get_threshold() == said

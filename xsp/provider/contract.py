@@ -23,7 +23,8 @@ class Request:
         kinds: Kinds of span that are recorded. A provider records its own kinds among these,
             and nothing else.
         detail: Whether attributes that cost time (shapes, memory) are recorded as well. No
-            latency is ever taken from such a run.
+            latency is ever taken from such a run, which has library calls only if something
+            deeper, or nothing else, is recorded.
         sampled: Whether samples of what Python runs are taken (`Sampler`). No latency is ever taken
             from such a run, and samplers take no sample in others.
         whole_model: Whether each evaluation is one call of a model and nothing else, so that a

@@ -111,6 +111,7 @@ class Plan:
         self._begun = -1  # the latest round of which a visit was made
         self._first_ns = 0  # when the first round began
         self._latest_ns = 0  # when the latest round began
+        self._spent_before_ns = 0  # the latest round
         self._now_ns = 0  # when the last visit ended
         self._timed = [rung for rung in rungs if rung.timed]
         self._detailed = [rung for rung in rungs if rung.detail]
@@ -209,6 +210,7 @@ class Plan:
         self._now_ns = ended_ns
         if planned.counts and planned.round != self._begun:
             self._begun, self._latest_ns = planned.round, began_ns
+            self._spent_before_ns = self.spent_ns - lasted_ns
             self._first_ns = self._first_ns or began_ns
         self._note_slowness(latencies)
         if latencies and not planned.counts:
@@ -322,10 +324,10 @@ class Plan:
     def _spent(self) -> bool:
         """Whether the budget is over, or would be before the half of another round was."""
         coming_ns = 0.0
-        if self.repeatable:  # else the program makes the evaluations, and nobody waits for them
-            coming_ns = (self._now_ns - self._latest_ns) / 2
-            if self._sampling:  # of the closing visits those that take longest
-                coming_ns += max(self._most_sampled_ns, self._typical() or 0.0)
+        if self.repeatable and self._sampling:  # of the closing visits those that take longest
+            coming_ns = max(self._most_sampled_ns, self._typical() or 0.0)
+        if self.repeatable and not self.settings.runs:
+            coming_ns += (self.spent_ns - self._spent_before_ns) / 2
         return self.spent_ns + coming_ns >= self.settings.budget_s * 1e9
 
     def _details(self) -> list[PlannedVisit]:
