@@ -34,8 +34,8 @@ from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
 from xsp.provider import ModelCall
 from xsp.session import registry
-from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
+from xsp.session.visit import PlannedVisit
 
 MANY = 1_000_000
 COLUMNS = (

@@ -25,8 +25,8 @@ from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
 from xsp.provider.watching import ModelCall
 from xsp.session import registry
-from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
+from xsp.session.visit import PlannedVisit
 from xsp_levels.native.stderr_filter import vendor_silenced
 
 TOKENS = 256

@@ -22,8 +22,8 @@ from turns import take_turns, time_bare
 from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
 from xsp.session import registry
-from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
+from xsp.session.visit import PlannedVisit
 from xsp_levels.native.stderr_filter import vendor_silenced
 
 COLUMNS = (

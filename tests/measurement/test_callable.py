@@ -14,11 +14,11 @@ from xsp.measurement.callable import interpret_session, rung_names, visit_all
 from xsp.measurement.repeat import carry_out, name_of
 from xsp.provider import Kept, ModelCall
 from xsp.session.exclusive import exclusively
-from xsp.session.plan import Plan, PlannedVisit
+from xsp.session.plan import Plan
 from xsp.session.recorder import Session
 from xsp.session.selection import select
 from xsp.session.settings import Settings, settings_of
-from xsp.session.visit import Visit
+from xsp.session.visit import PlannedVisit, Visit
 from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace.document import Trace
 from xsp_levels.model import Model

@@ -10,8 +10,8 @@ from xsp.provider.contract import Calibrating, EmptySpan, Records, Request
 from xsp.provider.row import SpanRows
 from xsp.provider.watching import ModelCall
 from xsp.session.calibration import InsideCost, calibrate, inside_cost
-from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
+from xsp.session.visit import PlannedVisit
 from xsp.testing import FakeClock, FakeProvider
 from xsp_levels.model import Model
 

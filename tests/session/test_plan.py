@@ -15,9 +15,9 @@ from xsp.session.plan import (
     SPREAD_S,
     VISIT_EVALUATIONS,
     Plan,
-    PlannedVisit,
 )
 from xsp.session.settings import Settings, settings_of
+from xsp.session.visit import PlannedVisit
 
 RUNGS = (
     *ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP}),

@@ -18,9 +18,8 @@ from xsp.problem import Problem, ProblemCount
 from xsp.provider.contract import Records, Request
 from xsp.provider.row import ROW_SCHEMA, SpanRows, span_rows
 from xsp.provider.watching import ModelCall
-from xsp.session.plan import PlannedVisit
 from xsp.session.recorder import Session
-from xsp.session.visit import Visit
+from xsp.session.visit import PlannedVisit, Visit
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider, rows
 
 BARE, PIPELINE, LAYER, OP = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})

@@ -17,7 +17,7 @@ import math
 import random
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from xsp.evaluation import (
 )
 from xsp.level import Kind
 from xsp.session.settings import Settings
+from xsp.session.visit import PlannedVisit
 
 VISIT_NS = 5_000_000  # timed evaluations of a visit together, if the model is quicker
 VISIT_EVALUATIONS = 20  # most timed evaluations of a visit
@@ -51,34 +52,6 @@ QUICK_SAMPLED_NS = 5_000_000  # for which these are sampled
 SAMPLED_APART_NS = 100_000_000  # for which samples are taken then
 FIRST_SAMPLED, SAMPLED_ROUNDS = 1, 3  # round in which that is done first, and after how many again
 FEW_SAMPLED = 2  # evaluations at first, if they are quick: the program may end soon
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedVisit:
-    """One visit of a rung, as the plan asks for it.
-
-    Attributes:
-        rung: The rung, which says what is recorded.
-        evaluations: How many evaluations are timed.
-        untimed: How many warm-up evaluations come before the timed ones, to replace what the
-            last visit left in the caches.
-        round: Number of the visit's round, from 0; -1 for warming up.
-        most_ns: The visit ends with the evaluation in which it has lasted longer; 0: no limit.
-        pause_until_ns: Instead of all that, until when, on the session's clock, the model runs
-            without being observed.
-    """
-
-    rung: Rung
-    evaluations: int = 1
-    untimed: int = 0
-    round: int = -1
-    most_ns: int = 0
-    pause_until_ns: int = 0
-
-    @property
-    def counts(self) -> bool:
-        """Whether the latencies of the visit count."""
-        return self.round >= 0
 
 
 class Plan:
@@ -111,7 +84,7 @@ class Plan:
         self._begun = -1  # the latest round of which a visit was made
         self._first_ns = 0  # when the first round began
         self._latest_ns = 0  # when the latest round began
-        self._spent_before_ns = 0  # the latest round
+        self._spent_before_ns = 0  # until the latest round began
         self._now_ns = 0  # when the last visit ended
         self._timed = [rung for rung in rungs if rung.timed]
         self._detailed = [rung for rung in rungs if rung.detail]

@@ -28,8 +28,7 @@ from xsp.provider import (
 )
 from xsp.session.calibration import Calibration, InsideCost, calibrate, inside_cost
 from xsp.session.disturbance import observers
-from xsp.session.plan import PlannedVisit
-from xsp.session.visit import Readings, Visit
+from xsp.session.visit import PlannedVisit, Readings, Visit
 from xsp.trace_context import origin
 
 _UNCALIBRATED = (

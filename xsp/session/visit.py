@@ -1,14 +1,42 @@
-"""Visits, a session's output: times and raw records of some evaluations on one rung."""
+"""Visits of a rung: as a plan asks for them, and, a session's output, with times and records."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from xsp.evaluation import Rung
 from xsp.level import Kind
 from xsp.provider import Provider, Records
 from xsp.session.interruption import page_faults
-from xsp.session.plan import PlannedVisit
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedVisit:
+    """One visit of a rung, as the plan asks for it.
+
+    Attributes:
+        rung: The rung, which says what is recorded.
+        evaluations: How many evaluations are timed.
+        untimed: How many warm-up evaluations come before the timed ones, to replace what the
+            last visit left in the caches.
+        round: Number of the visit's round, from 0; -1 for warming up.
+        most_ns: The visit ends with the evaluation in which it has lasted longer; 0: no limit.
+        pause_until_ns: Instead of all that, until when, on the session's clock, the model runs
+            without being observed.
+    """
+
+    rung: Rung
+    evaluations: int = 1
+    untimed: int = 0
+    round: int = -1
+    most_ns: int = 0
+    pause_until_ns: int = 0
+
+    @property
+    def counts(self) -> bool:
+        """Whether the latencies of the visit count."""
+        return self.round >= 0
 
 
 @dataclass(frozen=True, slots=True)

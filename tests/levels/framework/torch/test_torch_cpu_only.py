@@ -17,7 +17,7 @@ from xsp.level import Kind
 from xsp.measurement import interpret
 from xsp.provider import ModelCall
 from xsp.session import Session
-from xsp.session.plan import PlannedVisit
+from xsp.session.visit import PlannedVisit
 from xsp_levels.framework.torch.profiler import cpu_only
 from xsp_levels.framework.torch.provider import Torch
 

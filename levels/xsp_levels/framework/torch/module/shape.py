@@ -26,11 +26,11 @@ def tensors(value: Any) -> Iterator[Any]:
 
     if isinstance(value, torch.Tensor):
         yield value
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from tensors(item)
     elif isinstance(value, Mapping):
         for item in value.values():
+            yield from tensors(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
             yield from tensors(item)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         for field in dataclasses.fields(value):
