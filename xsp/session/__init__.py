@@ -3,10 +3,10 @@
 `Session.visit` arms the providers of a rung, times some evaluations of the model and keeps what
 was recorded. Its way through the files: `registry` finds the providers, `selection` keeps those
 that serve the levels asked for, `plan` says which rung comes next, `recorder` visits the rung,
-`visit` holds what was asked for and the result; while warming up, `calibration` finds what recording costs inside of
-spans. Beside this way: `exclusive` (one measurement at a time), `environment`
-(this machine and its software), `disturbance` (what makes its latencies vary) and `interruption`
-(page faults, collections of garbage, and waits for work on another thread).
+`visit` holds what was asked for and the result; while warming up, `calibration` finds what
+recording costs inside of spans. Beside this way: `exclusive` (one measurement at a time),
+`environment` (this machine and its software), `disturbance` (what makes its latencies vary) and
+`interruption` (page faults, collections of garbage, and waits for work on another thread).
 """
 
 from xsp.session.calibration import InsideCost
