@@ -7,9 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Seconds that `make demo` measures for.
 BUDGET ?= 60
-# Processes that run tests: a number, or auto for one on each core.
-WORKERS ?= auto
-# Each process of tests has a core, so the thread pool of polars would only be in the others' way.
+# Processes that run tests: one more than there are cores, for many tests wait for other processes.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || echo 2) + 1)
+# Each process of tests keeps a core busy, so the thread pool of polars would be in the others' way.
 # A process keeps half of the tests, with what their modules share, until another has none left.
 PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 \
 	--dist worksteal
@@ -19,6 +19,10 @@ PYTEST := POLARS_MAX_THREADS=1 $(BIN)/python -m pytest --numprocesses $(WORKERS)
 APART := tests/levels/framework/tensorflow tests/levels/framework/keras tests/levels/framework/jax \
 	tests/program/test_two_frameworks.py tests/target/test_other_frameworks.py
 TOGETHER := $(addprefix --ignore=,$(APART))
+# The other files that have tests of a mark: where few tests run, only their files are read.
+marked = $(filter-out $(addsuffix %,$(APART)),$(shell grep -rlw --include='test_*.py' 'mark.$(1)' tests))
+# What Python has compiled is kept for the next process, whatever the caller wants elsewhere.
+unexport PYTHONDONTWRITEBYTECODE
 # Asked when a recipe that needs it runs, for by then there is a torch.
 GPU = $(shell $(BIN)/python -c 'import torch; print("a GPU" * torch.cuda.is_available())')
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -27,7 +31,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
 
-.PHONY: help demo test test-all coverage check bench clean
+.PHONY: help demo test test-slow test-timing test-all coverage check docs words bench clean
 
 help:  ## Say what the targets do
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /make \1	/' | expand -t 15
@@ -45,22 +49,34 @@ demo: $(VENV)/.runtime  ## Profile ResNet-50 on every level that this machine ha
 	@echo "  docker compose up -d && $(BIN)/xsp export resnet50.xsp"
 	@echo "                                          in Jaeger, http://localhost:16686 (no Docker: xsp jaeger)"
 
-test: $(VENV)/.development $(VENV)/.cupti  ## Run the tests, but for those that start processes or fuzz at length (3 minutes)
-	$(PYTEST) -m 'not slow' --hypothesis-profile quick $(APART) $(ARGS)
-	$(PYTEST) -m 'not slow and forks' --hypothesis-profile quick $(TOGETHER) $(ARGS)
-	$(PYTEST) -m 'not slow and not forks' --hypothesis-profile quick $(TOGETHER) $(ARGS)
+# No test is ever run again: one that may fail without a fault is a fault itself. So tests that compare
+# times (marked `timing`) have no neighbors: they run by themselves, in one process.
+QUICK := not slow and not timing
+SLOW := slow and not timing
 
-test-all: $(VENV)/.development $(VENV)/.cupti  ## Run all tests; Jaeger's need scripts/build-jaeger
-	$(PYTEST) $(APART) $(ARGS)
-	$(PYTEST) -m forks --timeout 100 $(TOGETHER) $(ARGS)
-	$(PYTEST) -m 'not forks' $(TOGETHER) $(ARGS)
+test: $(VENV)/.development $(VENV)/.cupti  ## Run the tests, but for those that start processes, fuzz at length or compare times (some minutes)
+	$(PYTEST) -m '$(QUICK)' --hypothesis-profile quick $(APART) $(ARGS)
+	$(PYTEST) -m '$(QUICK) and forks' --hypothesis-profile quick $(call marked,forks) $(ARGS)
+	$(PYTEST) -m '$(QUICK) and not forks' --hypothesis-profile quick $(TOGETHER) $(ARGS)
+
+test-slow: $(VENV)/.development $(VENV)/.cupti  ## Run the tests that start processes or fuzz at length; Jaeger's need scripts/build-jaeger
+	$(PYTEST) -m '$(SLOW)' $(APART) $(ARGS)
+	$(PYTEST) -m '$(SLOW)' $(call marked,slow) $(ARGS)
+
+test-timing: $(VENV)/.development $(VENV)/.cupti  ## Run the tests that compare times, on a machine that does nothing else
+	$(BIN)/python -m pytest -m timing --numprocesses 0 $(call marked,timing) $(ARGS)
+
+test-all:  ## Run all tests: test, test-slow and test-timing, one after the other
+	$(MAKE) test
+	$(MAKE) test-slow
+	$(MAKE) test-timing
 
 # Not in CI: Python 3.11 runs 40 % slower while coverage watches it.
 coverage: $(VENV)/.development $(VENV)/.cupti  ## Run all tests that `make test` runs, and fail where they cover too little
-	$(PYTEST) -m 'not slow' --hypothesis-profile quick --cov --cov-report= --cov-fail-under=0 $(APART) $(ARGS)
-	$(PYTEST) -m 'not slow and forks' --hypothesis-profile quick --cov --cov-append --cov-report= \
-		--cov-fail-under=0 $(TOGETHER) $(ARGS)
-	$(PYTEST) -m 'not slow and not forks' --hypothesis-profile quick --cov --cov-append --cov-report=term \
+	$(PYTEST) -m '$(QUICK)' --hypothesis-profile quick --cov --cov-report= --cov-fail-under=0 $(APART) $(ARGS)
+	$(PYTEST) -m '$(QUICK) and forks' --hypothesis-profile quick --cov --cov-append --cov-report= \
+		--cov-fail-under=0 $(call marked,forks) $(ARGS)
+	$(PYTEST) -m '$(QUICK) and not forks' --hypothesis-profile quick --cov --cov-append --cov-report=term \
 		$(TOGETHER) $(ARGS)
 
 check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types, import rules and the report's script
@@ -71,13 +87,20 @@ check: $(VENV)/.development $(VENV)/.cupti  ## Check format, lint, types, import
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/check-scripts
 
-bench: $(VENV)/.development  ## Print the tables behind the README's numbers (some hours)
+docs: $(VENV)/.development  ## Build the documentation, into build/docs
+	$(BIN)/python -m sphinx -W --keep-going -n -q docs build/docs
+
+words: $(VENV)/.development  ## Check the README, guides and help texts: short sentences, plain words
+	$(BIN)/python -m pytest tests/test_words.py $(ARGS)
+
+bench: $(VENV)/.development  ## Print the tables behind the numbers of docs/accuracy.md (some hours)
 	$(BIN)/python benchmarks/exactness.py $(ARGS)
 	$(BIN)/python benchmarks/exactness.py --waste layer $(ARGS)
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
 	$(BIN)/python benchmarks/programs.py
+	$(BIN)/python benchmarks/within.py
 	$(BIN)/python benchmarks/watched.py
 	$(BIN)/python benchmarks/framework_exactness.py tensorflow
 	$(BIN)/python benchmarks/framework_exactness.py eager
@@ -100,7 +123,6 @@ bench: $(VENV)/.development  ## Print the tables behind the README's numbers (so
 	$(BIN)/python benchmarks/ranks.py ddp
 	$(BIN)/python benchmarks/ranks.py reduce
 	$(BIN)/python benchmarks/zoo_cluster.py
-	$(BIN)/python benchmarks/zoo_simulation.py
 
 clean:  ## Remove the environment and everything that was built
 	rm -rf $(VENV) build dist .coverage .coverage.* .pytest_cache .mypy_cache .ruff_cache \
@@ -118,12 +140,12 @@ $(VENV)/.pip: | $(BIN)/python
 	@touch $@
 
 $(VENV)/.runtime: pyproject.toml | $(VENV)/.pip
-	$(INSTALL) --editable '.[torch,zoo,grpc]'
+	$(INSTALL) --editable '.[torch,zoo]'
 	$(COMPILE)
 	@touch $@
 
 $(VENV)/.development: pyproject.toml | $(VENV)/.runtime
-	$(INSTALL) --editable '.[torch,tensorflow,onnxruntime,jax,zoo,grpc,pandas,report,ray]' --group dev
+	$(INSTALL) --editable '.[torch,tensorflow,onnxruntime,jax,zoo,pandas,report,ray]' --group dev
 	$(COMPILE)
 	@touch $@
 

@@ -1,4 +1,4 @@
-"""What answers cost: a trace of many spans in, seconds and memory of analyses and reports out.
+"""Measures the seconds and memory of analyses and reports on a trace of many spans.
 
     python benchmarks/analyses.py [--spans 1000000]
 
@@ -127,19 +127,19 @@ def opening_seconds(page: Path) -> float | None:
 
 
 def trace_of(spans: int, *, gpu: bool) -> xsp.Trace:
-    """Return a trace of about so many spans: evaluations of one model, one after the other."""
+    """Return a trace of about so many spans: steps of one model, one after the other."""
     size = len(samples.frame(block(0, gpu=gpu)))
     times = -(-spans // (size * BLOCKS))
     blocks = -(-spans // (size * times))
     net = layer("Net", "Net", [block(i, gpu=gpu) for i in range(blocks)], module_path="")
-    one = samples.frame(Node("pipeline", "predict", 2_000, [net], {"process": None, "rank": None}))
+    one = samples.frame(Node("region", "predict", 2_000, [net], {"process": None, "rank": None}))
     environment = {"devices": ["NVIDIA A100-SXM4-80GB"] * RANKS} if gpu else {}
-    metadata = {"name": "benchmark", "problems": [], "levels": {}, "environment": environment}
+    metadata = {"name": "benchmark", "warnings": [], "levels": {}, "environment": environment}
     return xsp.Trace(repeated(one, times, RANKS if gpu else 1), metadata)
 
 
 def repeated(one: pl.DataFrame, times: int, ranks: int) -> pl.DataFrame:
-    """Return an evaluation so many times below one root, by so many processes side by side."""
+    """Return a step so many times below one root, by so many processes side by side."""
     height, length = one.height, one["end_ns"][0]
     steps = [_step(one, k, k % ranks, k // ranks * length, height) for k in range(times)]
     latency = -(-times // ranks) * length
@@ -176,8 +176,8 @@ def block(number: int, *, gpu: bool) -> Node:
     image, size = [8, 64 + number % 8, SIDE, SIDE], 8 * (64 + number % 8) * SIDE**2
     matrix, rows = [8 * SIDE**2, image[1]], [image[1], image[1]]
     weight = [image[1], image[1], 3, 3]
-    problem = f"mb8_ic{image[1]}oc{image[1]}_ih7oh7kh3sh1dh0ph1_iw7ow7kw3sw1dw0pw1"
-    tensors = {"problem": problem, "tensor_bytes": 8 * size + 36 * image[1] ** 2,
+    warning = f"mb8_ic{image[1]}oc{image[1]}_ih7oh7kh3sh1dh0ph1_iw7ow7kw3sw1dw0pw1"
+    tensors = {"problem": warning, "tensor_bytes": 8 * size + 36 * image[1] ** 2,
                "formats": "src f32 aBcd16b, wei f32 ABcd16b16a, dst f32 aBcd16b",
                "propagation": "forward_inference"}  # fmt: skip
     sgemm = {"problem": f"TN m{image[1]} n{matrix[0]} k{image[1]}"}
@@ -195,7 +195,7 @@ def block(number: int, *, gpu: bool) -> Node:
     normed = op("aten::native_layer_norm", [matrix],
                 *(op("aten::empty", [], bytes=4 * each) for each in (size, 8, 8)),
                 *work("vectorized_layer_norm_kernel"))  # fmt: skip
-    gelu = op("aten::gelu", [matrix], *work("elementwise_kernel", "eltwise", problem=f"8x{size}"))
+    gelu = op("aten::gelu", [matrix], *work("elementwise_kernel", "eltwise", warning=f"8x{size}"))
     summed = [op("aten::add", [matrix, matrix], *work("elementwise_kernel"), bytes=4 * size)]
     view = op("aten::t", [rows], op("aten::transpose", [rows], op("aten::as_strided", [rows])))
     parts = [

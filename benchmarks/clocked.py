@@ -21,7 +21,7 @@ INFERENCE = "inference"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What an evaluation is, as the program itself would say it.
+    """What a step is, as the program itself would say it.
 
     Attributes:
         model: Class of the model.
@@ -37,7 +37,7 @@ class Label:
         return " ".join(filter(None, (self.model, self.phase, self.shape)))
 
     def names(self, group: Mapping[str, Any]) -> bool:
-        """Return whether a group of `trace.metadata["groups"]` is of such evaluations."""
+        """Return whether a group of `trace.metadata["groups"]` is of such steps."""
         if (group["model"], group["phase"]) != (self.model, self.phase):
             return False
         shapes = group["shapes"]
@@ -45,11 +45,11 @@ class Label:
 
 
 class Clock:
-    """Reads the clock around evaluations, in a program with xsp and without it alike.
+    """Reads the clock around steps, in a program with xsp and without it alike.
 
     Attributes:
-        times: Label, begin and end in ns of each evaluation, in the order of their ends.
-        before: Called before each evaluation.
+        times: Label, begin and end in ns of each step, in the order of their ends.
+        before: Called before each step.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Clock:
 
     @contextmanager
     def around(self, label: Label) -> Iterator[None]:
-        """Read the clock around one evaluation."""
+        """Read the clock around one step."""
         self.before()
         begin = perf_counter_ns()
         yield

@@ -1,4 +1,4 @@
-"""How long `xsp compare` takes: two traces of many spans in, seconds out.
+"""Measures how long `xsp compare` takes on two traces of many spans.
 
     python benchmarks/comparison.py [--spans 100000]
 

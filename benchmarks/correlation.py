@@ -22,8 +22,8 @@ from typing import Any
 
 import polars as pl
 
-from xsp.correlation.parent import correlate
 from xsp.provider.row import SpanRows, span_rows
+from xsp.reading.correlation.parent import correlate
 
 SIZES = (10_000, 100_000, 1_000_000)
 THREADS = 4
@@ -72,14 +72,14 @@ class Recorder:
 
     def forward(self, size: int) -> None:
         """Record about `size` rows of a forward pass."""
-        row = self.begin("pipeline", "forward")
+        row = self.begin("region", "forward")
         while len(self.rows) < size:
             self.layer(self.random.randint(3, 7), size)
         self.end(row)
 
     def backward(self) -> None:
         """Record one operator for each of the forward pass, in reverse."""
-        row = self.begin("pipeline", "backward")
+        row = self.begin("region", "backward")
         for sequence in reversed(self.made):
             op = self.begin("op", "evaluate_function", sequence)
             op[6] = self.thread
@@ -88,7 +88,7 @@ class Recorder:
 
 
 def evaluation(seed: int, *, rows: int, training: bool, start: int) -> list[list[Any]]:
-    """Return one evaluation's rows, the root first."""
+    """Return one step's rows, the root first."""
     recorded, end = [], start
     for thread in range(THREADS):
         recorder = Recorder(thread, random.Random(seed * THREADS + thread), start)
@@ -97,7 +97,7 @@ def evaluation(seed: int, *, rows: int, training: bool, start: int) -> list[list
             recorder.backward()
         recorded += recorder.rows
         end = max(end, recorder.now)
-    return [["pipeline", "evaluation", start, end, 0, None, None], *recorded]
+    return [["region", "evaluation", start, end, 0, None, None], *recorded]
 
 
 def generate(rows: int, *, training: bool) -> tuple[SpanRows, SpanRows]:

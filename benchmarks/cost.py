@@ -1,4 +1,4 @@
-"""What xsp costs besides the evaluations: an idle span, the import, the waiting."""
+"""What xsp costs besides the steps: an idle span, the import, the waiting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WIDTHS = (56, 12, 12)
 
 
 def idle_span_us() -> float:
-    """Return what a `with xsp.span(...)` costs while nothing profiles, in microseconds."""
+    """Measure the cost of `with xsp.span(...)` while nothing profiles, in microseconds."""
     loop = timeit.repeat("for _ in range(n): pass", globals={"n": SPANS}, number=1, repeat=7)
     code = "for _ in range(n):\n    with span('tokenize'):\n        pass"
     spans = timeit.repeat(code, globals={"n": SPANS, "span": xsp.span}, number=1, repeat=7)
@@ -37,7 +37,7 @@ def import_s() -> float:
 
 
 def waiting_s(name: str, batch: int) -> tuple[float, float]:
-    """Return what a user waits for at levels=2 beyond the evaluations, and in all, in seconds."""
+    """Measure a user's wait at levels=2 beyond the steps, and in all, in seconds."""
     case, inside = make(name, batch), 0.0
 
     def predict(*args: Any) -> Any:
@@ -56,14 +56,14 @@ def waiting_s(name: str, batch: int) -> tuple[float, float]:
 
 def main() -> None:
     torch.set_num_threads(1)
-    print_header("What xsp costs besides the evaluations")
+    print_header("What xsp costs besides the steps")
     print_row(("what", "measured", "bar"), WIDTHS)
     print_row(("xsp.span while nothing profiles", f"{idle_span_us():.3f} us", "0.3 us"), WIDTHS)
     print_row(("import xsp, fresh process", f"{import_s():.3f} s", "0.15 s"), WIDTHS)
     with torch.inference_mode():
         for name, batch in (("ResNet-50", 1), ("MobileNet-v3-large", 1)):
             beyond, whole = waiting_s(name, batch)
-            what = f"measuring {name} at levels=2, beyond the evaluations"
+            what = f"measuring {name} at levels=2, beyond the steps"
             print_row((what, f"{beyond:.2f} s", "2 s"), WIDTHS)
             print_row(("  the whole of it", f"{whole:.2f} s", ""), WIDTHS)
 

@@ -3,10 +3,10 @@
 Ground truth: two clock reads around one module's call, nothing else recorded
 (`truth.py`), taken twice and independently. xsp measures once, as a user would have
 it do; between its visits of the rungs (it reports progress there) the ground truths,
-the bare model and torch.profiler each get a few evaluations. So drift hits all alike,
+the bare model and torch.profiler each get a few steps. So drift hits all alike,
 and within a fraction of a second.
 
-Every latency, whoever measured it, is the 20 % trimmed mean of all its evaluations.
+Every latency, whoever measured it, is the 20 % trimmed mean of all its steps.
 The ground truths together have as much time as xsp. The truth is the mean of the two;
 how far they lie apart is the noise of this machine, below which no method can be told
 from another.
@@ -36,7 +36,7 @@ from truth import (
     Samples,
     groups,
     profile_layers,
-    summarise,
+    summarize,
     time_layers,
 )
 from turns import settle, statistic, time_bare
@@ -66,7 +66,7 @@ COLUMNS = (
 )
 AGAIN = (("apart", 6), ("held", 7), ("differ", 7), ("half", 7))
 LEGEND = """
-runs       evaluations that each of xsp's layer latencies rests on
+runs       steps that each of xsp's layer latencies rests on
 layers     calls of modules that are compared; >5us: those that last longer, which all errors are of
 torch      torch.profiler, CPU and shapes, record_function around every module
 noise      two independent ground truths against each other
@@ -85,8 +85,8 @@ class Observer:
 
     Args:
         case: The model.
-        evaluations: How many evaluations each latency is to rest on.
-        seconds: How long one evaluation takes.
+        steps: How many steps each latency is to rest on.
+        seconds: How long one step takes.
     """
 
     def __init__(self, case: Case, evaluations: int, seconds: float) -> None:
@@ -105,7 +105,7 @@ class Observer:
             self._work.pop()()
 
     def _plan(self, paths: list[list[str]]) -> list[Callable[[], None]]:
-        """Return the work in slices of a few evaluations, shuffled round by round."""
+        """Return the work in slices of a few steps, shuffled round by round."""
         once = [partial(self._truth, truth, group) for truth in self.truths for group in paths]
         once += [self._bare, self._torch]
         rounds = -(-self._evaluations // self._at_a_time)
@@ -125,7 +125,7 @@ class Observer:
 
 
 def _at_once(seconds: float) -> int:
-    # Reading the clock costs 0.3 us: together no more than 0.03 % of an evaluation.
+    # Reading the clock costs 0.3 us: together no more than 0.03 % of a step.
     return max(1, int(seconds * 1000))
 
 
@@ -167,7 +167,7 @@ def _seconds(case: Case) -> float:
 
 
 def layer_latencies(trace: xsp.Trace, column: str = "latency_ns") -> dict[Layer, float]:
-    """Return what xsp says of each layer, in ns."""
+    """Measure each layer's latency with xsp, in ns."""
     layers = trace.spans.filter(trace.spans["kind"] == "layer")
     attributes = layers["attributes"].struct.unnest()
     calls = attributes["call_index"].fill_null(0)
@@ -232,8 +232,8 @@ def _holds(intervals: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def report(case: Case, trace: xsp.Trace, observer: Observer) -> tuple[list[str], str]:
     """Print one line of the table; return its cells, and what a reader should know besides."""
-    truth_a, truth_b = (summarise(truth) for truth in observer.truths)
-    ours, theirs = layer_latencies(trace), summarise(observer.torch)
+    truth_a, truth_b = (summarize(truth) for truth in observer.truths)
+    ours, theirs = layer_latencies(trace), summarize(observer.torch)
     compared = [key for key in truth_a if key in ours and key in theirs]
     truth = {key: (truth_a[key] + truth_b[key]) / 2 for key in compared}
     large = [key for key in compared if truth[key] > SMALLEST_NS]
@@ -252,7 +252,7 @@ def report(case: Case, trace: xsp.Trace, observer: Observer) -> tuple[list[str],
 
 
 def _runs(trace: xsp.Trace) -> int:
-    return next(rung["runs"] for rung in trace.metadata["rungs"] if rung["rung"] == "layer")
+    return next(rung["runs"] for rung in trace.metadata["passes"] if rung["pass"] == "layer")
 
 
 def _errors(said: dict[Layer, float], true: dict[Layer, float], keys: list[Layer]) -> np.ndarray:

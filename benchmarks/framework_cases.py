@@ -1,7 +1,7 @@
 """Models of TensorFlow, ONNX Runtime and JAX: random weights, inputs made from a seed.
 
 A case imports its framework when it is made, and no other one. Each knows how its framework's own
-profiler is switched on around some evaluations.
+profiler is switched on around some steps.
 """
 
 from __future__ import annotations

@@ -30,12 +30,12 @@ from table import percent, print_header, print_row
 from turns import settle, statistic, take_turns, time_bare
 
 import xsp
-from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
+from xsp.matching.run import Rung, ladder
 from xsp.provider import ModelCall
-from xsp.session import registry
-from xsp.session.recorder import Session
-from xsp.session.visit import PlannedVisit
+from xsp.record.session import registry
+from xsp.record.session.recorder import Session
+from xsp.record.session.visit import PlannedVisit
 
 MANY = 1_000_000
 COLUMNS = (
@@ -53,14 +53,14 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
-runs       evaluations that xsp's latency of the model rests on; ops: operators of the trace
-noise      two independent sets of bare evaluations against each other
+runs       steps that xsp's latency of the model rests on; ops: operators of the trace
+noise      two independent sets of bare steps against each other
 error      the model's latency in the trace against the bare one
 in 2 %     whether the error is at most 2 %, or at most the noise
-predicted  the model's latency put together again: own times of all that the trace has, operators
+predicted  the model's latency put together again: self times of all that the trace has, operators
            less their overhead among them, against the bare one; of operators that run at once the
            time counts once
-xsp adds   time that the rung of operators adds to an evaluation, as a share of it
+xsp adds   time that the rung of operators adds to a step, as a share of it
 own adds   the same of the framework's own profiler (tf.profiler.experimental, enable_profiling,
            jax.profiler), as it is by default"""
 EAGER = (
@@ -86,7 +86,7 @@ class Observer:
 
     Args:
         sets: What evaluates so often, and appends what it found; one for each set.
-        evaluations: How many evaluations each set is to have.
+        steps: How many steps each set is to have.
         at_a_time: How many of them are made at once.
     """
 
@@ -110,7 +110,7 @@ def observed(case: Case, sets: Sequence[Callable[[int], None]], seconds: float) 
     case.evaluate()
     once = min(time_bare(case.evaluate, 5)) / 1e9
     at_a_time = int(np.clip(0.02 / once, 1, 20))
-    # Each turn has an untimed evaluation, too.
+    # Each turn has a untimed step, too.
     evaluations = int(seconds / (2 * once) * at_a_time / (at_a_time + 1))
     observer = Observer(sets, evaluations, at_a_time)
     trace = xsp.measure(
@@ -131,7 +131,7 @@ def ways(case: Case) -> Mapping[str, Callable[[int], list[float]]]:
     found = (each.model_call(case.function, case.arguments, {}) for each in session.watchers)
     call = next((call for call in found if call is not None), None)
     assert call is not None, f"no provider knows {case.name}"
-    rungs = {rung.name: rung for rung in ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})}
+    rungs = {rung.name: rung for rung in ladder({Kind.REGION, Kind.LAYER, Kind.OP})}
     return {
         "bare": partial(_visit, session, call, rungs["bare"]),
         "op": partial(_visit, session, call, rungs["op"]),
@@ -161,7 +161,7 @@ def slowdown(case: Case, seconds: float) -> dict[str, float]:
 
 
 def predicted(trace: xsp.Trace) -> float:
-    """Return the latency in ns that own times make, at each moment of the clock once.
+    """Return the latency in ns that self times make, at each moment of the clock once.
 
     The innermost operators are counted as long as at least one of them ran, which is known of the
     run that is shown.

@@ -113,7 +113,7 @@ def classification(clock: Clock) -> Program:
 
 
 def trainer(clock: Clock) -> Program:
-    """The Trainer of transformers: 80 steps, and an evaluation."""
+    """The Trainer of transformers: 80 steps, and a step."""
     model = _distilbert()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     rows = [
@@ -194,7 +194,7 @@ def be_quiet() -> None:
 FRAMEWORKS: dict[str, Callable[[Clock], Program]] = {
     "gpt2": gpt2,
     "llama": llama,
-    "pipeline": classification,
+    "region": classification,
 }
 MISSING = [name for name in ("accelerate", "lightning") if find_spec(name) is None]
 if "accelerate" not in MISSING:

@@ -80,7 +80,7 @@ def profile(folder: Path, name: str, *, batch: int, budget: float) -> None:
 
 
 def beside(traces: dict[str, xsp.Trace], of: str) -> pl.DataFrame:
-    """Return own times in ns by layer type or by primitive, a column for each framework."""
+    """Return self times in ns by layer type or by primitive, a column for each framework."""
     analysis, key = {
         "layer type": (xsp.analyses.by_layer_type, "layer_type"),
         "primitive": (xsp.analyses.by_primitive, "primitive"),
@@ -121,8 +121,8 @@ def _milliseconds(value: float | None) -> str:
 def draw(traces: dict[str, xsp.Trace], file: Path) -> None:
     """Write a page with a bar for each framework, of what each layer type takes."""
     # As Bokeh, which not every installation has, is in there.
-    from xsp.plot.gallery.part import largest_names, parts_of  # noqa: PLC0415
-    from xsp.plot.lying import by_name, wide  # noqa: PLC0415
+    from xsp.show.plot.gallery.part import largest_names, parts_of  # noqa: PLC0415
+    from xsp.show.plot.lying import by_name, wide  # noqa: PLC0415
 
     long = beside(traces, "layer type").unpivot(
         index="layer type", variable_name="framework", value_name="own_ns"

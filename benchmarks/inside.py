@@ -18,7 +18,7 @@ from turns import settle
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Provider, Request
-from xsp.session.calibration import calibrate, inside_cost
+from xsp.record.session.calibration import calibrate, inside_cost
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.model import Model
 
@@ -64,7 +64,7 @@ def in_a_model() -> np.ndarray:
 
 def _recorded(model: nn.Module, x: torch.Tensor) -> dict[str, float]:
     provider = Torch()
-    provider.start(SystemClock(), Request(frozenset({Kind.PIPELINE, Kind.LAYER}), whole_model=True))
+    provider.start(SystemClock(), Request(frozenset({Kind.REGION, Kind.LAYER}), whole_model=True))
     settle(lambda: model(x))
     for _ in range(EVALUATIONS):
         model(x)
@@ -90,7 +90,7 @@ def main() -> None:
     print_header("What recording costs inside a span, in ns: quartiles")
     print_row(("what", "lower", "median", "upper"), WIDTHS)
     with torch.inference_mode():
-        _print("xsp.span, by empty spans", by_empty_spans(Model(), Kind.PIPELINE))
+        _print("xsp.span, by empty spans", by_empty_spans(Model(), Kind.REGION))
         _print("layer, by empty spans", by_empty_spans(Torch(), Kind.LAYER))
         _print("layer, in a model against the ground truth", in_a_model())
         _print("operator, by empty spans", by_empty_spans(Torch(), Kind.OP))

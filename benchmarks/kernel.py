@@ -21,12 +21,12 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import GPT2Config, GPT2LMHeadModel
 from turns import settle, statistic, take_turns, time_bare
 
-from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
+from xsp.matching.run import Rung, ladder
 from xsp.provider.watching import ModelCall
-from xsp.session import registry
-from xsp.session.recorder import Session
-from xsp.session.visit import PlannedVisit
+from xsp.record.session import registry
+from xsp.record.session.recorder import Session
+from xsp.record.session.visit import PlannedVisit
 from xsp_levels.native.stderr_filter import vendor_silenced
 
 TOKENS = 256
@@ -42,7 +42,7 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
-xsp, operators   time that its rung down to operators adds, as a share of an evaluation
+xsp, operators   time that its rung down to operators adds, as a share of a step
 xsp, kernels     the same of the rung down to kernels: layers, operators, library calls, CUPTI
 torch.profiler   CPU and CUDA activity
 ratio            what xsp's kernel rung adds, to what torch.profiler adds"""
@@ -51,7 +51,7 @@ Work = Callable[[], Any]
 
 
 def works(batch: int) -> dict[str, Work]:
-    """Return what is evaluated, by name; each waits for the device at its end."""
+    """Make the functions to call, by name; each waits for the device at its end."""
     torch.manual_seed(0)
     model = GPT2LMHeadModel(GPT2Config()).cuda()
     tokens = torch.randint(0, model.config.vocab_size, (batch, TOKENS), device="cuda")
@@ -80,7 +80,7 @@ def ways(work: Work) -> dict[str, Callable[[], list[float]]]:
     rungs = {rung.name: rung for rung in ladder(kinds)}
     missing = {"bare", "op", "kernel"} - set(rungs)
     if missing:
-        raise SystemExit(f"there is no rung {', '.join(sorted(missing))} among {', '.join(rungs)}")
+        raise SystemExit(f"there is no pass {', '.join(sorted(missing))} among {', '.join(rungs)}")
 
     def on(rung: Rung) -> Callable[[], list[float]]:
         def visit() -> list[float]:

@@ -2,7 +2,7 @@
 
 Three ways to evaluate a model take turns: with nothing, with the oneDNN provider armed,
 and with the library's verbose mode (the same level, timestamps on) written to a file. A
-round's differences from its bare evaluation are what each of them adds, in processor time
+round's differences from its bare step are what each of them adds, in processor time
 of the one thread that runs the model: it waits for nothing, and other programs do not count.
 """
 
@@ -129,7 +129,7 @@ def main() -> None:
     given = options.parse_args()
     os.environ[TIMESTAMP] = "1"  # of the peer too; oneDNN reads it once
     torch.set_num_threads(1)
-    print_header("Time added by the library rung, against oneDNN's verbose mode into a file")
+    print_header("Time added by the library pass, against oneDNN's verbose mode into a file")
     print_row(("model", "lines", "bare", "xsp adds", "verbose adds", "ratio (95 %)"), WIDTHS)
     measure(small_convolutions(4), given.rounds * 10)
     measure(make("MobileNet-v3-large", 1), given.rounds * 2)

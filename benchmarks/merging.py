@@ -18,14 +18,14 @@ import numpy as np
 import polars as pl
 from correlation import peak_mib
 
-from xsp.evaluation import Run, Rung, ladder
 from xsp.level import Kind
-from xsp.merge import merge
+from xsp.matching import Run, Rung, ladder
 from xsp.provider import span_rows
+from xsp.reading.merge import merge
 
 SIZES = ((2_000, 150), (1_000_000, 3))  # spans of a run, runs of each rung
 COST_NS = {Kind.LAYER: 300, Kind.OP: 800}  # of recording one
-# Kind, name, own time in ns, and what lies inside.
+# Kind, name, self time in ns, and what lies inside.
 OPERATOR = (Kind.OP, "aten::linear", 2_000, [(Kind.OP, "aten::addmm", 1_000, [])])
 BLOCK = (Kind.LAYER, "block", 500, [OPERATOR] * 4)
 SPANS = 9  # of a block
@@ -59,7 +59,7 @@ def run(rung: Rung, blocks: int, *, speed: float, number: int) -> Run:
     latency = round(blocks * length * speed)
     if not rung.kinds:
         return Run(rung, latency, round=number)
-    outer = [("pipeline", "predict"), ("layer", "Model")][: 1 + (Kind.LAYER in rung.kinds)]
+    outer = [("region", "predict"), ("layer", "Model")][: 1 + (Kind.LAYER in rung.kinds)]
     kind, name, start, end, above = zip(*rows, strict=True) if rows else [()] * 5
     block = np.arange(blocks if rows else 0).repeat(len(rows))
     begin, finish, parent = (np.resize(each, len(block)) for each in (start, end, above))
@@ -91,7 +91,7 @@ def names(of_block: tuple[str, ...], blocks: int) -> list[str]:
 
 def runs_of_rungs(spans: int, rounds: int) -> list[Run]:
     """Return so many runs of each rung, of a model that has about so many spans."""
-    rungs = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+    rungs = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
     speeds = np.exp(np.random.default_rng(0).normal(0, 0.01, (rounds, len(rungs))))
     return [
         run(rung, spans // SPANS, speed=float(speed), number=number)

@@ -1,8 +1,8 @@
 """Is the trace of a whole program that of the program without xsp? Real programs, in turns.
 
 Each program runs again and again from the same state: plain, in `with xsp.profile()`, plain, in a
-block whose plan is soon complete, plain, and so on. The program reads the clock around its
-evaluations itself (`clocked.py`), in all of its runs. What xsp says in its runs is compared with
+block whose budget is soon spent, plain, and so on. The program reads the clock around its
+steps itself (`clocked.py`), in all of its runs. What xsp says in its runs is compared with
 what the clock said in the plain runs just before and after.
 
 An error is the median over the turns. The noise is the same for a plain run between two plain
@@ -48,7 +48,7 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 GROUP_COLUMNS = (
-    ("  evaluations", 52),
+    ("  steps", 52),
     ("calls", 6),
     ("plain us", 9),
     ("total", 8),
@@ -62,18 +62,19 @@ plain ms   wall time of the program without xsp
 block      error of the trace's latency; goal: 2 %, or the noise
 noise      of the plain runs, in the same way
 named      share of the block's latency that lies in a row below the block, or in functions that
-           its own time is known to have gone to
-named*     the same, where own time of training iterations has a name by their functions only
-summed     own times of all rows together, as a share of the block's latency
+           its self time is known to have gone to
+named*     the same, where self time of training iterations has a name by their functions only
+summed     self times of all rows together, as a share of the block's latency
 during     by how much the program is slower in the block
-after      by how much the part after the last recorded evaluation is slower, where the plan is
-           complete before the last tenth of them
+after      by how much what comes after the budget is slower, where the budget is spent before the
+           last tenth of the steps
 wait s     how long the block takes beyond the program: repetitions, and making the trace
 state      what the program leaves behind, bit by bit, with xsp and without
-total      error of the time of all evaluations of the group; latency: of that of one of them"""
+total      error of the time of all steps of the group; latency: of that of one of them"""
 SELF = "training iteration"
-SAMPLES = 20  # of own time, from which on its functions are named
-TAIL = 0.1  # of the evaluations, which must be left after the last recorded one
+SAMPLES = 20  # of self time, from which on its functions are named
+BRIEF_S = 0.1  # a budget that is soon spent, so that what comes after it can be seen
+TAIL = 0.1  # of the steps, which must be left after the last recorded one
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +97,24 @@ class Outcome:
 
     @property
     def groups(self) -> dict[Label, list[int]]:
-        """Latencies of evaluations, in ns."""
+        """Latencies of steps, in ns."""
         result = defaultdict(list)
         for label, begin, end in self.clock.times:
             result[label].append(end - begin)
         return result
 
     def after(self, number: int) -> int:
-        """Return ns from the end of an evaluation to that of the last one."""
+        """Return ns from the end of a step to that of the last one."""
         return self.clock.times[-1][2] - self.clock.times[number][2]
 
     @property
     def recorded(self) -> int:
-        """The last evaluation that was recorded."""
+        """The last step that ended before the budget was spent."""
         assert self.profile is not None
-        journal = self.profile._dispatching.journal
-        return max(n for n, each in enumerate(journal.evaluations) if each.rung is not None)
+        recorder = self.profile._recorder
+        assert recorder is not None
+        spent_ns = recorder.begin_ns + BRIEF_S * 1e9
+        return sum(end <= spent_ns for _, _, end in self.clock.times) - 1
 
 
 @dataclass(slots=True)
@@ -168,28 +171,27 @@ def measure(name: str, given: argparse.Namespace) -> Turns:
     run(make, given.times, None)
     for _ in range(given.turns):
         usual = xsp.profile(given.levels, budget=given.budget, progress=False)
-        # One round of the rungs, so that what comes after it can be seen.
-        brief = xsp.profile(given.levels, runs=1, replay=False)
+        brief = xsp.profile(given.levels, budget=BRIEF_S, repeat=False, progress=False)
         turns.outcomes += [run(make, given.times, each) for each in (None, usual, None, brief)]
     turns.outcomes.append(run(make, given.times, None))
     return turns
 
 
-def own_time(trace: xsp.Trace, names: Sequence[str] = ()) -> float:
-    """Return the own time without a name of the block, and of rows of some names, as a share."""
+def self_time(trace: xsp.Trace, names: Sequence[str] = ()) -> float:
+    """Return the self time without a name of the block, and of rows of some names, as a share."""
     spans, root = trace.spans, trace.root
     known = spans.filter(spans["parent_id"] == root.span_id)["attributes"].struct.unnest()
     # Other threads work while this one waits.
     busy = known["busy_ns"].sum() if "busy_ns" in known.columns else 0.0
     rows = spans.filter(
-        (pl.col("name").is_in(names) & (pl.col("kind") == "pipeline"))
+        (pl.col("name").is_in(names) & (pl.col("kind") == "region"))
         | (pl.col("span_id") == root.span_id)
     )
     attributes = rows["attributes"].struct.unnest()
     known = pl.zeros(rows.height, eager=True)
-    if "own_shares" in attributes.columns:
-        enough = attributes["own_samples"] >= SAMPLES
-        known = attributes["own_shares"].list.sum().zip_with(enough, known).fill_null(0.0)
+    if "self_shares" in attributes.columns:
+        enough = attributes["self_samples"] >= SAMPLES
+        known = attributes["self_shares"].list.sum().zip_with(enough, known).fill_null(0.0)
     own = (rows["self_ns"].fill_null(0.0) - pl.Series([busy] + [0.0] * (rows.height - 1))).clip(0)
     return float((own * (1.0 - known)).sum()) / (root.latency_ns or 1.0)
 
@@ -201,8 +203,8 @@ def report(name: str, turns: Turns) -> None:
     cells = [name, f"{np.median(plain) / 1e6:.0f}"]
     cells += [_signed(turns.errors(_block_ns, _wall_ns, settled=False))]
     cells += [percent(turns.noise(_wall_ns))]
-    cells += [_share([1 - own_time(trace) for trace in traces])]
-    cells += [_share([1 - own_time(trace, [SELF]) for trace in traces])]
+    cells += [_share([1 - self_time(trace) for trace in traces])]
+    cells += [_share([1 - self_time(trace, [SELF]) for trace in traces])]
     cells += [_share([trace.spans["self_ns"].sum() / trace.root.latency_ns for trace in traces])]
     cells += [_signed(turns.errors(_wall_ns, _wall_ns, settled=False))]
     cells += [_signed(_after(turns))]
@@ -253,7 +255,7 @@ def _block_ns(outcome: Outcome) -> float:
 
 
 def _after(turns: Turns) -> list[float]:
-    """Return by how much what comes after the last recorded evaluation is slower."""
+    """Return by how much what comes after the budget is slower."""
     result, runs = [], turns.outcomes
     for at in range(3, len(runs), 4):
         last, all_of_them = runs[at].recorded, len(runs[at].clock.times)

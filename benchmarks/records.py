@@ -18,9 +18,9 @@ import numpy.typing as npt
 from correlation import peak_mib
 from table import print_header, print_row
 
-from xsp.correlation.parent import correlate
 from xsp.level import Kind
 from xsp.provider.row import SpanRows, concat_rows, span_rows
+from xsp.reading.correlation.parent import correlate
 from xsp_levels.kernel.cupti.record import CuptiRecords, rows
 from xsp_levels.kernel.cupti.table import FORMS, Table, gather, join, layout, walk
 
@@ -90,7 +90,7 @@ def records(tables: dict[str, Table]) -> CuptiRecords:
 
 
 def around(count: int) -> tuple[SpanRows, SpanRows]:
-    """Return the evaluation, and the layers and operators that launched so many kernels."""
+    """Return the step, and the layers and operators that launched so many kernels."""
     frames = []
     for kind, many in (
         ("op", KERNELS_OF_AN_OPERATOR),
@@ -100,7 +100,7 @@ def around(count: int) -> tuple[SpanRows, SpanRows]:
         end = start + many * LAUNCH_NS - (1 if kind == "op" else 0)
         columns = {"kind": kind, "name": kind, "start_ns": start, "end_ns": end}
         frames.append(span_rows({**columns, "thread": THREAD}))
-    root = {"kind": ["pipeline"], "name": "predict", "start_ns": [0]}
+    root = {"kind": ["region"], "name": "predict", "start_ns": [0]}
     end = [count * LAUNCH_NS + 10 * KERNEL_NS]
     return span_rows({**root, "end_ns": end, "thread": THREAD}), concat_rows(frames)
 
@@ -133,7 +133,7 @@ def one_by_one(cupti: Any, filled: list[Bytes], count: int) -> float:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
-    """Return what it returns, and the least seconds of three times."""
+    """Call a function three times; return its result and the least seconds."""
     seconds, result = [], None
     for _ in range(3):
         del result  # two at a time would be twice the memory

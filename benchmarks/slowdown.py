@@ -2,7 +2,7 @@
 
 Rounds are interleaved: in each, every way of profiling is armed, evaluated a few
 times, and disarmed, in an order that turns. What is compared is the time of the
-evaluations, not that of arming. xsp's providers are armed by its own session.
+steps, not that of arming. xsp's providers are armed by its own session.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from table import percent, print_header, print_row
 from torch.profiler import ProfilerActivity, profile
 from turns import take_turns, time_bare
 
-from xsp.evaluation.run import Rung, ladder
 from xsp.level import Kind
-from xsp.session import registry
-from xsp.session.recorder import Session
-from xsp.session.visit import PlannedVisit
+from xsp.matching.run import Rung, ladder
+from xsp.record.session import registry
+from xsp.record.session.recorder import Session
+from xsp.record.session.visit import PlannedVisit
 from xsp_levels.native.stderr_filter import vendor_silenced
 
 COLUMNS = (
@@ -41,7 +41,7 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
-model level, layers, layers+ops   xsp's rungs: time added to an evaluation, as a share of it
+model level, layers, layers+ops   xsp's rungs: time added to a step, as a share of it
 torch.profiler                    operators only: CPU activity, shapes on, nothing annotated
 us/call, us/op                    the time added, per module call and per operator recorded
 ratio                             what layers+ops add, to what torch.profiler adds"""
@@ -51,7 +51,7 @@ Way = Callable[[int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many module calls and operators one evaluation has."""
+    """How many module calls and operators one step has."""
 
     calls: int
     operators: int
@@ -71,7 +71,7 @@ def ways(case: Case) -> dict[str, Way]:
 
         return visit
 
-    rungs = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+    rungs = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
     return {rung.name: on(rung) for rung in rungs} | {"torch": lambda n: _torch_profiler(case, n)}
 
 
@@ -98,7 +98,7 @@ def count(case: Case) -> Counts:
 
 
 def measure(case: Case, *, quick: bool) -> dict[str, float]:
-    """Return the latency of an evaluation in ns, for each way of profiling."""
+    """Return the latency of a step in ns, for each way of profiling."""
     begin = monotonic_ns()
     case.evaluate()
     latency_ns = monotonic_ns() - begin
@@ -112,7 +112,7 @@ def measure(case: Case, *, quick: bool) -> dict[str, float]:
 def report(case: Case, found: dict[str, float], counts: Counts) -> None:
     bare = found["bare"]
     cells = [case.name, str(case.batch), f"{bare / 1e6:.3f}"]
-    cells += [percent(found["pipeline"] / bare)]
+    cells += [percent(found["region"] / bare)]
     cells += [percent(found["layer"] / bare), f"{found['layer'] / 1e3 / counts.calls:.2f}"]
     cells += [percent(found["op"] / bare), f"{found['op'] / 1e3 / counts.operators:.2f}"]
     cells += [percent(found["torch"] / bare), f"{found['torch'] / 1e3 / counts.operators:.2f}"]
@@ -126,7 +126,7 @@ def main() -> None:
     parser.add_argument("--batch", nargs="+", type=int, default=[1, 8])
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    print_header("Time that profiling adds to an evaluation, one thread, inference")
+    print_header("Time that profiling adds to a step, one thread, inference")
     print_row(HEADINGS, WIDTHS)
     with torch.inference_mode():
         for name in chosen.models or (QUICK if chosen.quick else MODELS):

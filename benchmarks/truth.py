@@ -21,18 +21,18 @@ from turns import settle, statistic
 
 from xsp_levels.native.stderr_filter import vendor_silenced
 
-# A layer: the module's path, and which of its calls in one evaluation.
+# A layer: the module's path, and which of its calls in one step.
 Layer = tuple[str, int]
 Samples = dict[Layer, list[float]]
 MARK = "layer|"
 
 
-def summarise(samples: Samples) -> dict[Layer, float]:
+def summarize(samples: Samples) -> dict[Layer, float]:
     return {layer: statistic(values) for layer, values in samples.items()}
 
 
 def groups(model: nn.Module, at_once: int) -> list[list[str]]:
-    """Return all modules in groups that are timed in one evaluation.
+    """Return all modules in groups that are timed in one step.
 
     No module of a group contains another, so none sees the clock reads of another
     one; a group has at most `at_once` modules.
@@ -48,7 +48,7 @@ def groups(model: nn.Module, at_once: int) -> list[list[str]]:
 
 
 def time_layers(model: nn.Module, inputs: Any, paths: Sequence[str], evaluations: int) -> Samples:
-    """Return the true latencies of these modules in ns, one per call and evaluation."""
+    """Return the true latencies of these modules in ns, one per call and step."""
     samples: Samples = defaultdict(list)
     with _timed(model, paths) as (root, readings):
         settle(lambda: root(inputs))

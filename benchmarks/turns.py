@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from xsp.evaluation.summary import trimmed_mean
+from xsp.matching.summary import trimmed_mean
 
 BARE = "bare"
 UNTIMED_NS = 3_000_000  # as long as xsp takes before a visit

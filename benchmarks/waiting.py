@@ -1,4 +1,4 @@
-"""What a user waits for: imports, loading, evaluations, and the bookkeeping after them.
+"""What a user waits for: imports, loading, steps, and the bookkeeping after them.
 
 Run it as `python benchmarks/waiting.py`. Times are wall times, with the processor's time of all
 processes besides: on a machine that is not quiet the latter says more.
@@ -23,9 +23,10 @@ import torch
 from table import print_header, print_row
 from torch import nn
 
-from xsp.measurement import build_trace, interpret_session, visit_all
-from xsp.session import Settings, settings_of
-from xsp.target import Spec, measure_isolated
+from xsp.measuring.call import interpret_session, visit_all
+from xsp.measuring.target import Spec, measure_isolated
+from xsp.reading.runs import build_trace
+from xsp.record.session import Settings, settings_of
 
 GENERATE = """
 import torch
@@ -99,7 +100,7 @@ def phases(title: str, spec: Spec, settings: Settings) -> None:
 
     def progress(fraction: float) -> None:
         if fraction and not told:
-            marks.note()  # every process has loaded the target and made a first visit
+            marks.note()  # the first process has loaded the target and made a first visit
         if fraction >= 1 and (not told or told[-1] < 1):
             marks.note()
         told.append(fraction)

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
-from xsp.sweep import Point
-from xsp.target import Spec
+from xsp.answer.zoo.row import row_without
+from xsp.answer.zoo.task import Point
+from xsp.measuring.target import Spec
 from xsp.zoo import Row, Task, opened, run_on_ray
-from xsp.zoo.results import row_without
 
 NODES = 4
 STORE = 80 * 2**20  # bytes; Ray's least are 75 MiB
@@ -96,9 +96,8 @@ def measured_s(folder: Path, number: int, seconds: float) -> float:
     head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     try:
-        for node in range(NODES):
-            cores = {"XSP_CORES": str(folder / f"cores{node}")}
-            cluster.add_node(num_cpus=1, object_store_memory=STORE, wait=False, env_vars=cores)
+        for _ in range(NODES):
+            cluster.add_node(num_cpus=1, object_store_memory=STORE, wait=False)
         cluster.wait_for_nodes()
         with opened(folder / "results") as results:
             began, watch = time.monotonic(), Clocked()

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "zoo"))
 
 from synthetic_results import frame
 
-from xsp.page import zoo_report
+from xsp.show.page import zoo_report
 from xsp.zoo import TABLES, summary
 
 _ROWS = 100_000

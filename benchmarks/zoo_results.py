@@ -1,4 +1,4 @@
-"""What a zoo's results cost: numbers of rows in, times of keeping and reading, and sizes, out.
+"""Measures the time of keeping and reading a zoo's results, and their size.
 
     python benchmarks/zoo_results.py 1000 10000 100000
 

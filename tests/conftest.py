@@ -23,7 +23,7 @@ from typing import Any
 import hypothesis
 import pytest
 
-from xsp.session import disturbance
+from xsp.record.session import disturbance
 
 # What CI has no hardware for, as markers: skips of such tests are honest even there.
 ABSENT_IN_CI = ("gpu",)
@@ -41,16 +41,18 @@ SET_BY_OTHERS = (
 # Modules and tools of `sys.monitoring` by which coverage and hypothesis watch tests.
 WATCH_TESTS = ("coverage", "hypothesis", "scrutineer")
 
-# gRPC closes its connections in threads of its own, a moment after it was told to.
+# Some libraries close their connections in threads of their own, a moment after they were told to.
 CLOSING_S = 2.0
 
 LEFT_OUT = pytest.StashKey[int]()
 
-# A deadline per example fails honest tests where other programs run. In CI hypothesis takes
-# its profile `ci`, which has none, and the same examples every time: more of them are for people.
+# A deadline per example fails honest tests where other programs run. In CI, and in `make test`,
+# hypothesis takes its own profile `ci`, which has none, and the same examples every time: what
+# passes once passes again. More and other examples are for people (`make test-slow`).
+STEADY = hypothesis.settings.get_profile("ci")
 hypothesis.settings.register_profile("default", deadline=None)
-hypothesis.settings.register_profile("quick", max_examples=15, deadline=None)
-hypothesis.settings.register_profile("ci", hypothesis.settings.get_profile("ci"), max_examples=25)
+hypothesis.settings.register_profile("quick", STEADY, max_examples=10)
+hypothesis.settings.register_profile("ci", STEADY, max_examples=25)
 
 TORCH_HOOKS = (
     "_global_forward_hooks",
@@ -98,7 +100,9 @@ def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     sockets = _sockets()
     yield
     _join_finished_threads(before["threads"])
-    changed = _differences(before, _process_state())
+    after = _process_state()
+    after["threads"] |= before["threads"]  # one that has ended meanwhile is not left behind
+    changed = _differences(before, after)
     changed += _sockets_left(sockets)
     if torch_before is None:
         changed += _traces_of_xsp_in_torch()
@@ -110,7 +114,7 @@ def nothing_stays_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def what_watches_the_tests_is_no_problem() -> Iterator[None]:
+def what_watches_the_tests_is_no_warning() -> Iterator[None]:
     """Let no trace of a test tell of coverage or of hypothesis, which watch the tests."""
     hooks = disturbance._python_hooks
 
@@ -158,7 +162,6 @@ def _process_state() -> dict[str, Any]:
         "armed tracer": _tracer_armed(),
         "hooked functions": _hooked_functions(),
         "hooks in JAX": _jax_hooks(),
-        "callbacks of collections": sum("Collections" in repr(each) for each in gc.callbacks),
     }
 
 
@@ -363,11 +366,15 @@ def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 def pytest_deselected(items: Sequence[pytest.Item]) -> None:
-    """Count the slow tests that `-m 'not slow'` leaves out."""
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    if slow and "not slow" in slow[0].config.getoption("markexpr"):
-        stash = slow[0].config.stash
-        stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(slow)
+    """Count the tests that `make test` leaves out: the slow ones, and those that compare times."""
+    left_out = [
+        item
+        for item in items
+        if item.get_closest_marker("slow") or item.get_closest_marker("timing")
+    ]
+    if left_out and "not slow" in left_out[0].config.getoption("markexpr"):
+        stash = left_out[0].config.stash
+        stash[LEFT_OUT] = stash.get(LEFT_OUT, 0) + len(left_out)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -389,11 +396,12 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say how many slow tests were left out, and what runs them."""
+    """Say how many tests were left out, and what runs them."""
     left_out = terminalreporter.config.stash.get(LEFT_OUT, 0)
     if left_out:
         terminalreporter.write_line(
-            f"{left_out} slow tests were left out: `make test-all` runs them as well."
+            f"{left_out} tests were left out, for they are slow or compare times: "
+            "`make test-all` runs them as well."
         )
 
 

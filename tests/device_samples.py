@@ -1,4 +1,4 @@
-"""Timelines of devices written by hand: a row for each span in, a trace out."""
+"""Makes traces of devices' timelines that are written by hand, a row for each span."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def work(start: int, end: int, number: int | None = None, **more: Any) -> Row:
 
 def timeline(end: int, *rows: Row, name: str = "step", thread: int | None = 1) -> Trace:
     """Return a trace from 0 to `end`; rows lie in the root, or in row number `inside`, from 1."""
-    whole = [host("pipeline", name, 0, end, thread=thread), *rows]
+    whole = [host("region", name, 0, end, thread=thread), *rows]
     columns: dict[str, list[Any]] = {column: [] for column in SPAN_SCHEMA}
     attributes = []
     for number, row in enumerate(whole):
@@ -69,7 +69,7 @@ def timeline(end: int, *rows: Row, name: str = "step", thread: int | None = 1) -
     spans = pl.DataFrame(columns, schema=SPAN_SCHEMA).with_columns(
         pl.Series("attributes", attributes, dtype=pl.Struct(_FIELDS))
     )
-    return Trace(spans, {"name": name, "problems": [], "levels": {"model": "measured"}})
+    return Trace(spans, {"name": name, "warnings": [], "levels": {"model": "measured"}})
 
 
 def random_timeline(seed: int, works: int = 30) -> Trace:

@@ -11,13 +11,13 @@ import numpy as np
 import polars as pl
 from hypothesis import strategies as st
 
-from xsp.correlation.parent import Trees, correlate
-from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.matching.run import Run, Rung, ladder
 from xsp.provider.row import SpanRows, span_rows
+from xsp.reading.correlation.parent import Trees, correlate
 
 MAIN, WORKER = 100, 200
-HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH)
+HOST = (Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH)
 EVERYTHING = frozenset({*HOST, *DEVICE_ACTIVITIES, Kind.SYNC})
 
 
@@ -36,7 +36,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Step:
-    """A host span: its own time goes before, between and after the steps inside it."""
+    """A host span: its self time goes before, between and after the steps inside it."""
 
     kind: Kind
     name: str
@@ -58,9 +58,9 @@ class Played:
     roots: SpanRows
     rows: SpanRows
 
-    def correlate(self, seed: int = 0, *, serial: bool = False) -> Trees:
+    def correlate(self, seed: int = 0, *, synchronous: bool = False) -> Trees:
         shuffled = np.random.default_rng(seed).permutation(self.rows.height)
-        return correlate(self.roots, self.rows[shuffled], serial=serial)
+        return correlate(self.roots, self.rows[shuffled], synchronous=synchronous)
 
     def without(self, *made: int) -> Played:
         return Played(self.roots, self.rows.filter(~pl.col("attr.made").is_in(made)))
@@ -70,10 +70,10 @@ class Gpu:
     """Plays a model: on the host, and on the streams of its devices.
 
     Args:
-        model: What one evaluation does, step by step; steps of other threads beside it.
+        model: What one step does, step by step; steps of other threads beside it.
         cost_ns: What recording one host span takes: half before it and half after it.
         noise: Relative standard deviation of every time.
-        drain: Whether an evaluation waits for the devices before it ends.
+        drain: Whether a step waits for the devices before it ends.
         blocking: Whether each launch waits for what it launched.
         seed: Of the noise.
     """
@@ -114,7 +114,7 @@ class Gpu:
         return Run(rung, latency, frame, 0, number, latency - self.waited)
 
     def _evaluation(self) -> dict[str, Any]:
-        root = self._row(Kind.PIPELINE, "predict", home=-1, thread=MAIN)
+        root = self._row(Kind.REGION, "predict", home=-1, thread=MAIN)
         begin = self.now
         ends = []
         for thread in (MAIN, WORKER):
@@ -273,7 +273,7 @@ def steps(draw: st.DrawFn, *, outermost: int = 1, depth: int = 3, thread: int = 
 
 @st.composite
 def models(draw: st.DrawFn) -> tuple[Step, ...]:
-    """Draw what one evaluation does, on one thread or two."""
+    """Draw what one step does, on one thread or two."""
     main = draw(st.lists(steps(), min_size=1, max_size=3))
     return (*main, *draw(st.lists(steps(thread=WORKER, depth=2), max_size=2)))
 

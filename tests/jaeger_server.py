@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from xsp.cli import jaeger
+from xsp.show.cli import jaeger
 
 MISSING = "needs a Jaeger: `scripts/build-jaeger` makes one where Go is installed"
 
@@ -46,14 +46,9 @@ class JaegerServer:
         self.stop()
 
     @property
-    def grpc(self) -> str:
-        """Where spans go over gRPC, for `trace.export`."""
-        return f"otlp://127.0.0.1:{self.ports[jaeger.OTLP_GRPC]}"
-
-    @property
     def http(self) -> str:
         """Where spans go over HTTP, for `trace.export`."""
-        return f"otlp+http://127.0.0.1:{self.ports[jaeger.OTLP_HTTP]}"
+        return f"http://127.0.0.1:{self.ports[jaeger.OTLP_HTTP]}"
 
     @property
     def printed(self) -> str:
@@ -63,16 +58,20 @@ class JaegerServer:
     def environment(self) -> dict[str, str]:
         """Return the variables that it is started with."""
         given = {port.variable: str(number) for port, number in self.ports.items()}
-        given["XSP_JAEGER_CLOCK_SKEW"] = self.clock_skew
         return jaeger.environment(self.folder / "data", {**_plain_environment(), **given})
 
     def start(self) -> None:
         """Start it and wait until it says that it is well."""
         program = jaeger.find()
         assert program is not None, MISSING
+        configuration = self.folder / "jaeger.yaml"
+        ours = jaeger.CONFIGURATION.read_text()
+        configuration.write_text(
+            ours.replace("max_clock_skew_adjust: 0s", f"max_clock_skew_adjust: {self.clock_skew}")
+        )
         with (self.folder / "jaeger.log").open("ab") as log:
             self.process = subprocess.Popen(
-                jaeger.command(program),
+                [str(program), "--config", str(configuration)],
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -173,7 +172,7 @@ def attributes(span: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def warnings(trace: Mapping[str, Any]) -> list[str]:
-    """Return what Jaeger warns of in any span of a trace."""
+    """List Jaeger's warnings in all spans of a trace."""
     return [warning for span in trace["spans"] for warning in span["warnings"] or ()]
 
 

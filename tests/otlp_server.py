@@ -8,29 +8,21 @@ import socket
 import ssl
 import subprocess
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import grpc
 import pytest
-from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.duration_pb2 import Duration
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
 
-from xsp.export.otlp import Chunk
-
-T = TypeVar("T")
-SERVICE = "opentelemetry.proto.collector.trace.v1.TraceService"
+from xsp.show.export.otlp import Chunk
 
 
 @dataclass(frozen=True)
@@ -39,20 +31,17 @@ class Reply:
 
     rejected: int = 0
     message: str = ""
-    grpc_code: str = "OK"
     http_status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes | None = None
-    retry_s: float | None = None
     hang: bool = False
     cut: bool = False
-    trickle: bool = False
 
     @property
     def accepts(self) -> bool:
         """Whether the spans count as received."""
-        failed = self.hang or self.cut or self.trickle or self.body is not None
-        return not failed and self.grpc_code == "OK" and self.http_status == 200
+        failed = self.hang or self.cut or self.body is not None
+        return not failed and self.http_status == 200
 
     def response(self) -> bytes:
         """The encoded response to an accepted request."""
@@ -65,23 +54,15 @@ class Reply:
     def status(self) -> bytes:
         """The encoded google.rpc.Status of a refused one."""
         message = self.message.encode()
-        status = b"\x12" + bytes((len(message),)) + message
-        if self.retry_s is not None:
-            delay = Duration(seconds=int(self.retry_s), nanos=round(self.retry_s % 1 * 1e9))
-            encoded = delay.SerializeToString()
-            info = b"\x0a" + bytes((len(encoded),)) + encoded
-            detail = AnyMessage(type_url="type.googleapis.com/google.rpc.RetryInfo", value=info)
-            encoded = detail.SerializeToString()
-            status += b"\x1a" + bytes((len(encoded),)) + encoded
-        return status
+        return b"\x12" + bytes((len(message),)) + message
 
 
 Script = Callable[[int, bytes], Reply]
 
 
-def refusing(grpc_code: str, http_status: int, message: str = "no", **more: Any) -> Script:
+def refusing(http_status: int, message: str = "no", **more: Any) -> Script:
     """Refuse every request in the same way."""
-    reply = Reply(message=message, grpc_code=grpc_code, http_status=http_status, **more)
+    reply = Reply(message=message, http_status=http_status, **more)
     return lambda number, body: reply
 
 
@@ -100,16 +81,36 @@ class Request:
 
 
 class Server:
-    """What is common to both protocols."""
+    """OTLP over HTTP."""
 
-    def __init__(self, script: Script | None, most_bytes: int) -> None:
+    def __init__(
+        self, script: Script | None, port: int, *, tls: Tls | None, most_bytes: int
+    ) -> None:
         self.script: Script = script or (lambda number, body: Reply())
         self.most_bytes = most_bytes
         self.requests: list[Request] = []
         self.accepted: Counter[int] = Counter()
         self.stopping = threading.Event()
         self._lock = threading.Lock()
-        self.port = 0
+        self._http = _Listener(("127.0.0.1", port), _Handler)
+        self._http.otlp = self
+        self.port = self._http.server_address[1]
+        if tls is not None:
+            self._http.socket = tls.server_context().wrap_socket(
+                self._http.socket, server_side=True, do_handshake_on_connect=False
+            )
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where spans go, for `trace.export`."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def connections(self) -> int:
+        """How many were made."""
+        return self._http.connections
 
     def reply(self, request: Request) -> Reply:
         """Note a request and return what is done to it."""
@@ -125,76 +126,6 @@ class Server:
 
     def stop(self) -> None:
         """Stop at once, as if killed; no thread and no connection stays behind."""
-        raise NotImplementedError
-
-
-class GrpcServer(Server):
-    """OTLP over gRPC."""
-
-    def __init__(
-        self, script: Script | None, port: int, *, tls: Tls | None, most_bytes: int
-    ) -> None:
-        super().__init__(script, most_bytes)
-        self._pool = ThreadPoolExecutor(4)
-        # grpcio's own limit for messages takes it up to a second to say so.
-        options = (("grpc.max_receive_message_length", -1), ("grpc.so_reuseport", 0))
-        self._server = grpc.server(self._pool, options=options)
-        handler = grpc.unary_unary_rpc_method_handler(self._export)
-        handlers = grpc.method_handlers_generic_handler(SERVICE, {"Export": handler})
-        self._server.add_generic_rpc_handlers((handlers,))
-        address = f"127.0.0.1:{port}"
-        if tls is None:
-            self.port = self._server.add_insecure_port(address)
-        else:
-            pair = (tls.key.read_bytes(), tls.certificate.read_bytes())
-            root = tls.authority.read_bytes() if tls.asks_client else None
-            credentials = grpc.ssl_server_credentials([pair], root, tls.asks_client)
-            self.port = self._server.add_secure_port(address, credentials)
-        self._server.start()
-
-    def stop(self) -> None:
-        stopped = self._server.stop(None)  # calls under way end first, unanswered
-        self.stopping.set()
-        stopped.wait()
-        self._server.wait_for_termination(5)
-        self._pool.shutdown()
-
-    def _export(self, body: bytes, context: Any) -> bytes:
-        if len(body) > self.most_bytes:
-            details = f"grpc: received message larger than max ({len(body)} vs. {self.most_bytes})"
-            context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, details)
-        headers = {key: str(value) for key, value in context.invocation_metadata()}
-        reply = self.reply(Request(f"/{SERVICE}/Export", headers, body))
-        if reply.grpc_code != "OK":
-            if reply.retry_s is not None:
-                context.set_trailing_metadata((("grpc-status-details-bin", reply.status()),))
-            context.abort(getattr(grpc.StatusCode, reply.grpc_code), reply.message)
-        return reply.response() if reply.body is None else reply.body
-
-
-class HttpServer(Server):
-    """OTLP over HTTP."""
-
-    def __init__(
-        self, script: Script | None, port: int, *, tls: Tls | None, most_bytes: int
-    ) -> None:
-        super().__init__(script, most_bytes)
-        self._http = _Listener(("127.0.0.1", port), _Handler)
-        self._http.otlp = self
-        self.port = self._http.server_address[1]
-        if tls is not None:
-            self._http.socket = tls.server_context().wrap_socket(
-                self._http.socket, server_side=True, do_handshake_on_connect=False
-            )
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
-        self._thread.start()
-
-    @property
-    def connections(self) -> int:
-        """How many were made."""
-        return self._http.connections
-
-    def stop(self) -> None:
         self.stopping.set()
         self._http.shutdown()
         self._thread.join()
@@ -204,7 +135,7 @@ class HttpServer(Server):
 
 class _Listener(ThreadingHTTPServer):
     daemon_threads = False
-    otlp: HttpServer
+    otlp: Server
 
     def __init__(self, *args: Any) -> None:
         self._connections: set[socket.socket] = set()
@@ -245,8 +176,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _react(self, reply: Reply) -> None:
         if reply.cut or (reply.hang and self.server.otlp.stopping.is_set()):
             self.close_connection = True
-        elif reply.trickle:
-            self._trickle()
         else:
             kind = "application/x-protobuf"
             content = reply.response() if reply.http_status == 200 else reply.status()
@@ -263,65 +192,24 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    def _trickle(self) -> None:
-        # A body that never ends, a byte at a time.
-        self.send_response(200)
-        self.send_header("content-length", "1000000")
-        self.end_headers()
-        while not self.server.otlp.stopping.wait(0.05):
-            self.wfile.write(b"x")
-
     def log_message(self, *args: object) -> None:
         """Say nothing."""
 
 
 @contextmanager
 def serving(
-    protocol: str,
     script: Script | None = None,
     *,
     port: int = 0,
     tls: Tls | None = None,
     most_bytes: int = 1 << 24,
 ) -> Iterator[Server]:
-    """Run a server (`grpc` or `http`) for a block, on a free port unless one is given."""
-    kind = GrpcServer if protocol == "grpc" else HttpServer
-    server = kind(script, port, tls=tls, most_bytes=most_bytes)
+    """Run a server for a block, on a free port unless one is given."""
+    server = Server(script, port, tls=tls, most_bytes=most_bytes)
     try:
         yield server
     finally:
         server.stop()
-
-
-@contextmanager
-def silent_port() -> Iterator[int]:
-    """Listen without ever saying a word."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener.getsockname()[1]
-
-
-@contextmanager
-def tunnel() -> Iterator[tuple[int, list[bytes]]]:
-    """Be a proxy that makes tunnels to nowhere; yield its port and what it was told."""
-    told: list[bytes] = []
-
-    def serve(listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                connection = listener.accept()[0]
-                with connection:
-                    told.append(connection.recv(65536))
-                    connection.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-                    told.append(connection.recv(65536))
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener,))
-        thread.start()
-        try:
-            yield listener.getsockname()[1], told
-        finally:
-            listener.shutdown(socket.SHUT_RDWR)
-            thread.join()
 
 
 def free_port() -> int:
@@ -414,9 +302,3 @@ def span_ids(body: bytes) -> list[int]:
         for scope in resource.scope_spans
         for span in scope.spans
     ]
-
-
-def timed(work: Callable[[], T]) -> tuple[T, float]:
-    """Return a result and how many seconds it took."""
-    began = time.monotonic()
-    return work(), time.monotonic() - began

@@ -42,7 +42,7 @@ _TYPES: dict[str, Any] = {
 
 @dataclass
 class Node:
-    """A span to be: its latency is its own time and that of its children on the same thread.
+    """A span to be: its latency is its self time and that of its children on the same thread.
 
     Attributes:
         kind: Kind of the span.
@@ -87,7 +87,7 @@ def inexact(*reasons: str) -> dict[str, Any]:
 
 
 def pipeline(name: str, *children: Node, own_ns: int = 2_000) -> Node:
-    return Node("pipeline", name, own_ns, list(children))
+    return Node("region", name, own_ns, list(children))
 
 
 def frame(
@@ -129,7 +129,7 @@ def _fields(root: Node) -> dict[str, Any]:
 
 
 def trace(root: Node, **metadata: Any) -> Trace:
-    known = {"name": root.name, "problems": [], "levels": {"model": "measured"}}
+    known = {"name": root.name, "warnings": [], "levels": {"model": "measured"}}
     return Trace(frame(root), known | metadata)
 
 

@@ -1,4 +1,4 @@
-"""A ladder driven by hand: a tree, noise and a number of rounds in, runs with a known truth out.
+"""Drives a ladder by hand, and makes runs with a known truth from a tree and noise.
 
 For tests of merging alone, which choose rounds, rungs and processes themselves. On the machine of
 `simulator` time passes, and the plan and the session decide what is evaluated when.
@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from simulator.machine import Layout, shown_parents, span_columns
 from simulator.tree import Tree
 
-from xsp.evaluation.run import Run, Rung, ladder
 from xsp.level import Kind
+from xsp.matching.run import Run, Rung, ladder
 from xsp.provider.row import span_rows
 
 __all__ = ["QUIET", "Machine", "Noise", "Tree", "resnet", "transformer"]
@@ -29,7 +29,7 @@ class Noise:
     """What a shared machine does to a measurement; nothing by default."""
 
     jitter: float = 0.0  # of a whole run
-    span_jitter: float = 0.0  # of each span's own time
+    span_jitter: float = 0.0  # of each span's self time
     drift: float = 0.0  # step of a random walk from round to round
     interference: float = 0.0  # events per run
     interference_ns: float = 0.0  # mean length of one
@@ -70,7 +70,7 @@ class Machine:
         return runs, np.array(truth)
 
     def durations(self, recorded: frozenset[Kind]) -> Floats:
-        tree, own = self.tree, self._own_times()
+        tree, own = self.tree, self._self_times()
         total = own.copy()
         for i in range(len(own) - 1, 0, -1):
             cost = tree.cost_ns[i] if tree.kind[i] in recorded else 0.0
@@ -78,7 +78,7 @@ class Machine:
         return np.asarray(total)
 
     def run(self, rung: Rung, number: int = 0, process: int = 0, speed: float = 1.0) -> Run:
-        own, cost = speed * self._own_times()[None], np.array(self.tree.cost_ns)[None]
+        own, cost = speed * self._self_times()[None], np.array(self.tree.cost_ns)[None]
         layout = Layout(self.tree, rung.kinds)
         starts, ends, total = layout.place(own, cost, np.zeros_like(cost))
         latency = round(total[0])
@@ -92,7 +92,7 @@ class Machine:
         parents = [-1, *shown_parents(self.tree, layout.shown)]
         return Run(rung, latency, rows.with_columns(parent=pl.Series(parents)), process, number)
 
-    def _own_times(self) -> Floats:
+    def _self_times(self) -> Floats:
         noise, random = self.noise, self.random
         own = np.array(self.tree.own_ns)
         own = own * np.exp(noise.span_jitter * random.standard_normal(len(own)))
@@ -111,7 +111,7 @@ def transformer(
     """Return small blocks of 12 layers each; operators cost 0.5 to 3 us to record."""
     random = np.random.default_rng(1)
     tree = Tree()
-    root = tree.add(Kind.PIPELINE, "predict", own=2_000)
+    root = tree.add(Kind.REGION, "predict", own=2_000)
     model = tree.add(Kind.LAYER, "Model", parent=root, own=4_000, cost=layer_cost)
     for number in range(blocks):
         block = tree.add(Kind.LAYER, f"block{number}", parent=model, own=12_000, cost=layer_cost)
@@ -130,7 +130,7 @@ def transformer(
 def resnet(*, layer_cost: float = 300.0, op_cost: float = 1_000.0) -> Tree:
     """Return 16 bottlenecks of 1.5 ms with 8 layers each, 25 ms in all."""
     tree = Tree()
-    root = tree.add(Kind.PIPELINE, "predict", own=300_000)
+    root = tree.add(Kind.REGION, "predict", own=300_000)
     model = tree.add(Kind.LAYER, "ResNet", parent=root, own=700_000, cost=layer_cost)
     for number in range(16):
         block = tree.add(Kind.LAYER, f"block{number}", parent=model, own=60_000, cost=layer_cost)

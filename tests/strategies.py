@@ -1,6 +1,6 @@
 """Hypothesis strategies for rows: trees that correlation must find again, and arbitrary ones.
 
-`forests()` draws evaluations whose rows have one right place each, together with
+`forests()` draws steps whose rows have one right place each, together with
 that place; `scattered_rows()` draws rows that overlap as they please.
 """
 
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from xsp.level import Kind
 from xsp.provider.row import SpanRows, no_rows, span_rows
 
-HOST_KINDS = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH, Kind.SYSCALL)
+HOST_KINDS = (Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL, Kind.LAUNCH, Kind.SYSCALL)
 MAIN_THREAD = 100
 
 # Drawing a forest takes as long as it takes, above all where other work is running.
@@ -60,10 +60,10 @@ class Forest:
     """What goes into correlation, and what must come out of it.
 
     Attributes:
-        roots: One row per evaluation.
+        roots: One row per step.
         rows: All other rows, in a random order.
         trees: For each root the spans that belong to it, itself first; names are unique.
-        orphans: How many rows are on a thread of their own and not pipeline spans.
+        orphans: How many rows are on a thread of their own and not region spans.
     """
 
     roots: SpanRows
@@ -83,13 +83,13 @@ def shapes(draw: st.DrawFn, *, depth: int = 4, width: int = 3) -> Shape:
 
 @st.composite
 def forests(draw: st.DrawFn, *, evaluations: int = 3, threads: int = 2, depth: int = 4) -> Forest:
-    """Draw evaluations on one thread, with rows beside them on up to `threads` others."""
+    """Draw steps on one thread, with rows beside them on up to `threads` others."""
     layout = _Layout()
     now = draw(st.sampled_from([0, -50, 10**15]))
     trees = []
     for _ in range(draw(st.integers(1, evaluations))):
         tops = draw(st.lists(shapes(depth=depth), max_size=4))
-        root = Shape(Kind.PIPELINE, draw(st.integers(0, 2)), draw(st.integers(0, 3)), tuple(tops))
+        root = Shape(Kind.REGION, draw(st.integers(0, 2)), draw(st.integers(0, 3)), tuple(tops))
         tree = layout.evaluation(root, now)
         for thread in range(draw(st.integers(0, threads))):
             beside = draw(st.lists(shapes(depth=depth - 1), min_size=1, max_size=3))
@@ -120,7 +120,7 @@ class _Layout:
         self.spans = []
         for top, start in self._siblings(tops, root.start):
             if start + _length(top) < root.end:
-                self.orphans += top.kind is not Kind.PIPELINE
+                self.orphans += top.kind is not Kind.REGION
                 self._place(top, start, thread, root.name)
         return self.spans
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -65,6 +66,12 @@ def test_every_error_is_one_of_xsp() -> None:
         for value in (getattr(xsp, name) for name in xsp.__all__)
         if inspect.isclass(value) and issubclass(value, Exception)
     ]
-    errors.remove(xsp.Enough)  # raised by users, to say that it is enough
-    assert len(errors) == 6
+    errors.remove(xsp.StopMeasurement)  # raised by users, to say that it is enough
+    assert len(errors) == 7
     assert all(issubclass(error, xsp.XspError) for error in errors)
+
+
+def test_no_public_function_has_the_name_of_a_room() -> None:
+    rooms = {path.parent.name for path in Path(xsp.__file__).parent.glob("*/__init__.py")}
+    functions = {name for name in xsp.__all__ if not inspect.ismodule(getattr(xsp, name))}
+    assert not rooms & functions, "importing the room would hide the function"

@@ -64,20 +64,6 @@ def test_it_is_built_where_xsp_looks_for_it(run: Run, tmp_path: Path) -> None:
     assert os.access(built, os.X_OK)
 
 
-def test_a_relative_name_is_meant_from_here(run: Run, tmp_path: Path) -> None:
-    assert run("here/jaeger").returncode == 0
-    assert (tmp_path / "here" / "jaeger").is_file()
-
-
-def test_what_is_there_is_not_built_again(run: Run, tmp_path: Path) -> None:
-    there = tmp_path / "jaeger"
-    there.write_text("there")
-    there.chmod(0o755)
-    done = run(str(there), go=None)
-    assert (done.returncode, done.stdout.strip()) == (0, str(there))
-    assert there.read_text() == "there"
-
-
 def test_without_go_it_is_said_what_to_do(run: Run) -> None:
     done = run(go=None)
     assert done.returncode == 1
@@ -92,18 +78,7 @@ def test_a_go_that_is_too_old_is_named(run: Run, version: str) -> None:
     assert f"this is {version.removeprefix('go')}" in done.stderr
 
 
-@pytest.mark.parametrize("version", ["go1.24.6", "go1.100.0", "go1.26.8 X:nodwarf5"])
-def test_a_go_that_is_new_enough_is_taken(run: Run, version: str) -> None:
-    assert run(go=f"'{version}'").returncode == 0
-
-
 def test_a_build_that_fails_leaves_nothing_behind(run: Run, tmp_path: Path) -> None:
     done = run("out/jaeger", build='echo half >"$2"; exit 3')
     assert done.returncode == 3
     assert list((tmp_path / "out").iterdir()) == []
-
-
-def test_a_folder_is_no_file(run: Run, tmp_path: Path) -> None:
-    done = run(str(tmp_path))
-    assert done.returncode == 1
-    assert "is a folder" in done.stderr

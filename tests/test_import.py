@@ -34,6 +34,7 @@ def test_importing_a_provider_does_not_import_its_vendor(module: str) -> None:
     assert "torch" not in loaded
 
 
+@pytest.mark.timing
 def test_import_is_quick() -> None:
     code = "from time import perf_counter as t; a = t(); import xsp; print(t() - a)"
     assert min(float(_python(code)) for _ in range(5)) <= BAR_S

@@ -1,4 +1,4 @@
-"""The README tells the truth: its Python examples run, on tiny models."""
+"""The README and the guides tell the truth: their Python examples run, on tiny models."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ ROOT = Path(__file__).parents[1]
 TYPED = ROOT / "tests" / "typing" / "readme.py"
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-EXAMPLES = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+SHOWN = ["README.md", *(f"docs/{name}.md" for name in ("measure", "llm", "server", "viewers"))]
+EXAMPLES = [
+    example
+    for page in SHOWN
+    for example in re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)
+]
 PREAMBLE = TYPED.read_text(encoding="utf-8").split(EXAMPLES[0])[0]
 
 
@@ -26,8 +31,16 @@ def namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     return names
 
 
-def test_the_readme_has_examples() -> None:
+def test_there_are_examples() -> None:
     assert len(EXAMPLES) >= 4
+
+
+def test_the_readme_is_short_and_begins_with_a_picture() -> None:
+    assert len(README.splitlines()) <= 150
+    assert len(README.split()) <= 900
+    assert "![" in README.partition("```")[0]
+    for picture in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README):
+        assert (ROOT / picture).exists()
 
 
 def test_the_typed_file_holds_the_examples_word_for_word() -> None:
@@ -41,10 +54,10 @@ def test_the_examples_run_one_after_the_other(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with serving("http") as jaeger:
+    with serving() as jaeger:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{jaeger.port}")
         for number, example in enumerate(EXAMPLES):
-            exec(compile(example, f"README.md, example {number + 1}", "exec"), namespace)
+            exec(compile(example, f"example {number + 1}", "exec"), namespace)
     assert jaeger.accepted.total() == len(namespace["exporter"].get_finished_spans()) > 1
     assert "convolution" in namespace["calls"]["name"]
     assert "Linear" in capsys.readouterr().out
@@ -52,7 +65,7 @@ def test_the_examples_run_one_after_the_other(
     assert (Path.cwd() / "model.xsp").exists()
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from simulator import (
     MOODS,
-    Condition,
     Course,
     Machine,
     Mood,
@@ -16,12 +14,11 @@ from simulator import (
     measure,
     measure_processes,
     random_tree,
-    true_latencies,
 )
-from simulator.mood import bursts, jumps, level, steady
+from simulator.mood import bursts, steady
 
 from xsp.level import Kind, parse_levels
-from xsp.session import Settings
+from xsp.record.session import Settings
 
 SETTINGS = Settings(levels=parse_levels(2), runs=12)
 SILENT = Mood(steady, jitter=0.0)
@@ -29,7 +26,7 @@ TREE = random_tree(50, 0.3e6)
 
 
 def nested(tree: Tree) -> np.ndarray:
-    """Return the sum of the own times inside each span."""
+    """Return the sum of the self times inside each span."""
     total = np.array(tree.own_ns)
     for span in range(len(total) - 1, 0, -1):
         total[tree.parent[span]] += total[span]
@@ -51,30 +48,11 @@ def test_bursts_take_a_tenth_of_the_time(length_ns: float) -> None:
     assert np.mean(slow) == pytest.approx(0.1, abs=0.01)
 
 
-@pytest.mark.parametrize("make", [level(0.3), jumps(0.3)])
-def test_levels_vary_by_two_percent(make: Callable[[np.random.Generator], Course]) -> None:
-    random = np.random.default_rng(0)
-    logarithms = np.log([make(random).factors_at(np.arange(0, 50e9, 0.3e9)) for _ in range(40)])
-    assert logarithms.std() == pytest.approx(0.02, rel=0.05)
-    assert logarithms.mean() == pytest.approx(0, abs=0.002)
-
-
-def test_a_truth_without_noise_is_the_own_times_inside() -> None:
-    assert true_latencies(TREE, SILENT) == pytest.approx(nested(TREE), rel=1e-6)
-
-
 @pytest.mark.parametrize("costs", ["equal", "inside", "none"])
 def test_a_measurement_without_noise_finds_the_truth(costs: str) -> None:
     found = measure(Machine(TREE, cost_of(TREE, costs), SILENT), SETTINGS)
     latency = found.merged.spans["latency_ns"].to_numpy()
     assert latency == pytest.approx(nested(TREE), rel=2e-3, abs=20)
-
-
-def test_work_is_done_at_the_pace_of_the_moment() -> None:
-    course = Course(np.array([0.0, 100.0, 200.0]), np.array([1.0, 2.0, 0.5]))
-    for time, work in ((0.0, 50.0), (50.0, 50.0), (50.0, 75.0), (90.0, 100.0), (250.0, 3.0)):
-        began = course.work_until(time)
-        assert course.advance(time, work) == pytest.approx((began, course.time_of(began + work)))
 
 
 def test_a_measurement_costs_what_is_recorded() -> None:
@@ -83,7 +61,7 @@ def test_a_measurement_costs_what_is_recorded() -> None:
     taken = {run.rung.name: run.latency_ns for run in runs}
     whole = cost.outside_ns + cost.inside_ns
     layers = np.array([kind is Kind.LAYER for kind in TREE.kind])
-    assert taken["bare"] == taken["pipeline"] == pytest.approx(sum(TREE.own_ns), abs=2)
+    assert taken["bare"] == taken["region"] == pytest.approx(sum(TREE.own_ns), abs=2)
     assert taken["layer"] - taken["bare"] == pytest.approx(whole[layers].sum(), abs=2)
     assert taken["op"] - taken["bare"] == pytest.approx(whole.sum(), abs=2)
 
@@ -119,16 +97,9 @@ def test_processes_take_turns_and_each_has_its_factor() -> None:
     assert taken == pytest.approx(
         {
             **{(process, "bare"): speed for process, speed in enumerate(speeds)},
-            **{(0, "pipeline"): 1.0, (1, "layer"): 1.1, (2, "op"): 0.9},
+            **{(0, "region"): 1.0, (1, "layer"): 1.1, (2, "op"): 0.9},
         },
         rel=1e-4,
     )
     in_time = sorted(found.runs, key=lambda run: run.began_ns)
     assert len({run.process for run in in_time[: len(in_time) // 3]}) == 3
-
-
-def test_one_evaluation_takes_ten_times_as_long() -> None:
-    condition = Condition("none", "calm 1 %", "200 spans, 0.6 s", runs=3, ten_times=True)
-    found = condition.measurement(seed=0)
-    slow = [run for run in found.runs if run.latency_ns > 5e9]
-    assert [run.latency_ns for run in slow] == pytest.approx([6e9], rel=0.1)

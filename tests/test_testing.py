@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from xsp.level import Kind, Level
-from xsp.provider.contract import Provider, Records, Request
+from xsp.level import Kind
+from xsp.provider.contract import Records, Request
 from xsp.testing import FakeClock, FakeProvider, ReplayProvider
 
 
@@ -21,13 +21,6 @@ def test_a_fake_span_costs_what_it_was_told_to_and_only_when_armed() -> None:
     frame = fake.spans(fake.stop())
     assert clock.now() == 5 + 5 + 11 + 5
     assert frame.select("name", "start_ns", "end_ns").rows() == [("armed", 10, 15)]
-
-
-def test_fakes_keep_the_contract() -> None:
-    fake = FakeProvider(FakeClock(), [Kind.CALL])
-    assert isinstance(fake, Provider)
-    assert fake.level is Level.LIBRARY
-    assert isinstance(ReplayProvider(fake, [Records(())]), Provider)
 
 
 def test_a_replay_plays_its_records_through_the_originals_code() -> None:

@@ -39,40 +39,21 @@ def test_spans_carry_name_kind_times_thread_and_attributes() -> None:
     with recording() as out, xsp.span("tokenize", batch=8):
         pass
     [row] = out[0].to_dicts()
-    assert (row["name"], row["kind"], row["attr.user.batch"]) == ("tokenize", "pipeline", 8)
+    assert (row["name"], row["kind"], row["attr.user.batch"]) == ("tokenize", "region", 8)
     assert row["end_ns"] >= row["start_ns"] > 0
     assert row["thread"] == threading.get_ident()
 
 
 def test_only_spans_of_the_kinds_asked_for_are_recorded() -> None:
-    with recording(frozenset({Kind.PIPELINE})) as out, xsp.span("a"), xsp.span("b", level=2):
+    with recording(frozenset({Kind.REGION})) as out, xsp.span("a"), xsp.span("b", level=2):
         pass
     assert out[0]["name"].to_list() == ["a"]
-
-
-def test_a_decorated_function_is_recorded_at_every_call() -> None:
-    @xsp.span("step", level="framework")
-    def step(n: int) -> int:
-        return n if n == 0 else step(n - 1)
-
-    with recording() as out:
-        assert step(2) == 0
-    assert out[0]["name"].to_list() == ["step"] * 3
-    assert set(out[0]["kind"]) == {"layer"}
 
 
 def test_an_exception_passes_and_is_noted() -> None:
     with recording() as out, pytest.raises(KeyError, match="lost"), xsp.span("a"):
         raise KeyError("lost")
     assert out[0]["attr.error"].to_list() == ["KeyError"]
-
-
-def test_a_span_that_began_before_recording_is_left_out() -> None:
-    early = xsp.span("early")
-    early.__enter__()
-    with recording() as out:
-        early.__exit__(None, None, None)
-    assert out[0].height == 0
 
 
 def test_a_span_that_has_not_ended_is_counted_as_lost() -> None:
@@ -88,21 +69,13 @@ def test_a_span_that_has_not_ended_is_counted_as_lost() -> None:
 
 @pytest.mark.parametrize("deepest", [True, False])
 def test_spans_of_a_level_that_nothing_measures_are_named(deepest: bool) -> None:
-    model, kinds = Model(), frozenset({Kind.PIPELINE})
+    model, kinds = Model(), frozenset({Kind.REGION})
     model.start(SystemClock(), Request(kinds, measured=kinds if deepest else frozenset(Kind)))
     with xsp.span("sgemm", level="library"):
         pass
-    problems = model.stop().problems
-    assert len(problems) == deepest
-    assert all("at the library level" in problem for problem in problems)
-
-
-def test_numbers_are_never_given_twice() -> None:
-    with recording() as first, xsp.span("a"):
-        pass
-    with recording() as second, xsp.span("b"):
-        pass
-    assert first[0]["id"].item() < second[0]["id"].item()
+    warnings = model.stop().warnings
+    assert len(warnings) == deepest
+    assert all("at the library level" in warning for warning in warnings)
 
 
 def test_threads_keep_their_spans_apart() -> None:
@@ -151,24 +124,10 @@ def test_a_decorated_coroutine_is_recorded_until_it_ends() -> None:
     assert row["end_ns"] - row["start_ns"] >= 2_000_000
 
 
-def test_attributes_of_mixed_types_become_text() -> None:
-    with recording() as out:
-        for value in (1, "two", None, [3]):
-            with xsp.span("a", value=value):
-                pass
-    assert out[0]["attr.user.value"].to_list() == ["1", "two", None, "[3]"]
-
-
 @pytest.mark.parametrize("level", [0, 6, "gpu"])
 def test_an_unknown_level_is_refused_at_once(level: int | str) -> None:
-    with pytest.raises(ValueError, match="the levels are"):
+    with pytest.raises(ValueError, match=r"Unknown level .*Choose 1"):
         xsp.span("a", level=level)
-
-
-def test_whatever_it_is_called_by_is_a_name_in_the_trace() -> None:
-    with recording() as out, xsp.span(None), xsp.span(5):  # type: ignore[arg-type]
-        pass
-    assert out[0]["name"].to_list() == ["5", "None"]
 
 
 def test_a_generator_function_cannot_be_wrapped_in_a_span() -> None:

@@ -44,7 +44,7 @@ SCRIPT = """
         "paths": calls["path"].to_list(),
         "given": fields.field("given_bytes").to_list(),
         "levels": dict(trace.metadata["levels"]),
-        "problems": [problem.message for problem in trace.problems if problem.code == "provider"],
+        "warnings": [warning.message for warning in trace.warnings if warning.code == "provider"],
         "left": zlib.compress.__module__,
     }))
 """
@@ -124,7 +124,7 @@ def test_installed_level_appears_in_the_trace(installed: Path) -> None:
     ]
     assert found["given"][0] == 100_000
     assert found["levels"] == {"model": "measured", "library": "measured"}
-    assert found["problems"] == []
+    assert found["warnings"] == []
     assert found["left"] == "zlib"
 
 
@@ -158,7 +158,7 @@ def test_what_recording_costs_is_taken_out(module: ModuleType) -> None:
     assert zlib.compress is original
     root, *calls = trace.spans.to_dicts()
     assert [call["name"] for call in calls] == ["compress"] * 4
-    # Four times as much is wasted in every evaluation that is recorded, noise apart.
+    # Four times as much is wasted in every step that is recorded, noise apart.
     assert root["latency_ns"] < 2 * waste_ns < root["overhead_ns"]
 
 

@@ -56,19 +56,19 @@ def test_every_link_of_the_page_leads_somewhere(page: str) -> None:
 def test_calls_become_spans_and_other_lines_are_counted(module: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "calls").write_text(CALLS)
     source = Source(tmp_path / "calls")
-    assert module.Strace().recognises(source)
+    assert module.Strace().recognizes(source)
     (recording,) = module.Strace().read(source)
     trace = trace_of(recording, "true")
     trace.check()
     assert trace.spans["path"].to_list() == ["true", "true/execve", "true/read"]
     assert trace.spans["latency_ns"].to_list() == [520_000, 400_000, 20_000]
     assert trace.metadata["began_unix_ns"] == 1_700_000_000_000_100_000
-    assert [problem.code for problem in trace.problems] == ["unread"]
+    assert [warning.code for warning in trace.warnings] == ["unread"]
 
 
-def test_other_files_are_not_recognised(module: ModuleType, tmp_path: Path) -> None:
+def test_other_files_are_not_recognized(module: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("1700000000 read(me)\n")
-    assert not module.Strace().recognises(Source(tmp_path / "notes"))
+    assert not module.Strace().recognizes(Source(tmp_path / "notes"))
 
 
 def test_the_installed_importer_is_found(tmp_path: Path) -> None:

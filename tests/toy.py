@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from time import monotonic_ns
 from typing import Any
 
 from xsp.level import Kind
-from xsp.provider import Evaluations, Kept, ModelCall, Role
+from xsp.provider import CallFacts, ModelCall, ProgramLog
 from xsp.testing import FakeClock, FakeProvider
 
 LAYER_NS, OP_NS, GLUE_NS = 10_000, 3_000, 1_000
@@ -22,16 +21,12 @@ class Toy(FakeProvider):
     ) -> None:
         super().__init__(clock, kinds, cost_ns=cost_ns, name="toy")
         self.clock = clock
-        self.evaluations: Evaluations | None = None
+        self.log: ProgramLog | None = None
         self.unsafe: str | None = None
-        self.kept: list[KeptCell] = []
         self.waits = False  # whether there is a device to wait for
 
-    def watch(self, evaluations: Evaluations) -> None:
-        self.evaluations = evaluations
-
-    def unwatch(self) -> None:
-        self.evaluations = None
+    def watcher(self) -> ToyWatcher:
+        return ToyWatcher(self)
 
     def model_call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
@@ -43,52 +38,39 @@ class Toy(FakeProvider):
     def hazard(self) -> str | None:
         return self.unsafe
 
-    def role(self, cls: type) -> Role | None:
-        return Role.VALUE if issubclass(cls, Cell) else None
-
-    def keep(self, value: Any, room_bytes: int) -> Kept:
-        self.kept.append(KeptCell(value))
-        return self.kept[-1]
-
-    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
-        return ()
-
-    def keep_random(self) -> Callable[[], None]:
-        return lambda: None
-
     def synchronize(self) -> bool:
         return self.waits
 
 
+class ToyWatcher:
+    """Has the toy's models log their calls."""
+
+    logs_layers = False
+
+    def __init__(self, toy: Toy) -> None:
+        self.toy = toy
+        self.log: ProgramLog | None = None
+
+    def begin(self, log: ProgramLog) -> None:
+        self.log = self.toy.log = log
+
+    def suspend(self) -> None:
+        self.toy.log = None
+
+    def resume(self) -> None:
+        self.toy.log = self.log
+
+    def end(self) -> None:
+        self.toy.log = self.log = None
+
+
 class Cell:
-    """A number that a call can overwrite: the toy framework's tensor."""
+    """A number that a call can overwrite."""
 
-    __slots__ = ("fixed", "number")
+    __slots__ = ("number",)
 
-    def __init__(self, number: int = 0, *, fixed: bool = False) -> None:
+    def __init__(self, number: int = 0) -> None:
         self.number = number
-        self.fixed = fixed  # what is written to it cannot be undone
-
-
-class KeptCell:
-    """What a cell was."""
-
-    nbytes = 8
-    trained = False
-
-    def __init__(self, cell: Cell) -> None:
-        self.cell, self.number = cell, cell.number
-        self.times_put_back = 0
-
-    def changed(self) -> bool:
-        return self.cell.number != self.number
-
-    def obstacle(self) -> str:
-        return "which is fixed" if self.cell.fixed else ""
-
-    def put_back(self) -> None:
-        self.times_put_back += 1
-        self.cell.number = self.number
 
 
 @dataclass(slots=True)
@@ -101,14 +83,6 @@ class ToyCall(ModelCall):
         return self.toy.hazard() if self.toy is not None else None
 
 
-def evaluate(evaluations: Evaluations, call: ModelCall) -> Any:
-    """Hand a call over as a watcher does, and return its result."""
-    toy = call.toy if isinstance(call, ToyCall) else None
-    found_ns = call.found_ns or (toy.clock.now() if toy is not None else monotonic_ns())
-    made = evaluations.again((call.subject, call.phase, call.inputs), call.work, found_ns)
-    return evaluations.run(call) if made is None else made[0]
-
-
 class ToyModel:
     """`blocks` layers, each with two inner layers of one operator."""
 
@@ -117,15 +91,14 @@ class ToyModel:
         self.raises_at: int | None = None
 
     def __call__(self, x: int = 0) -> int:
-        evaluations = self.toy.evaluations
-        if evaluations is None:
+        log = self.toy.log
+        if log is None or log.local.inside is not None:
             return self.forward(x)
-        self.toy.evaluations = None
-        try:
-            call = ToyCall(self.forward, (x,), subject="ToyModel", toy=self.toy)
-            return evaluate(evaluations, call)
-        finally:
-            self.toy.evaluations = evaluations
+        number = log.call_number((id(self), x), lambda: CallFacts("ToyModel", owner=id(self)))
+        if log.keeping:
+            log.keep(number, ToyCall(self.forward, (x,), subject="ToyModel", toy=self.toy))
+        made: int = log.make(number, self.forward, (x,), {})
+        return made
 
     def forward(self, x: int = 0) -> int:
         self.calls += 1

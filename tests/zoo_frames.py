@@ -7,12 +7,12 @@ from typing import Any
 
 import polars as pl
 
-from xsp.zoo.results import SCHEMA
-from xsp.zoo.results.best import with_best
+from xsp.answer.zoo.row import SCHEMA
+from xsp.answer.zoo.table import with_best
 
 _USUAL: dict[str, Any] = {
     "framework": "torch", "precision": "float32", "device": "cpu", "compiled": False,
-    "train": False, "threads": 2, "status": "measured", "problems": [], "host": "crane",
+    "train": False, "threads": 2, "status": "measured", "warnings": [], "host": "crane",
     "machine": "a1b2c3", "started": "2026-11-21T08:00:00+00:00", "runs": 30,
     "basis": json.dumps({"torch": "2.15"}), "cpu": "Xeon 8488C", "cores": 2.0,
     "xsp_version": "1.0",

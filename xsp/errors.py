@@ -14,6 +14,8 @@ Wrong arguments are `ValueError` and `TypeError`, as everywhere in Python.
 
 from __future__ import annotations
 
+from xsp.delivery import Delivery
+
 
 class XspError(Exception):
     """Root of the tree: `except XspError` catches every error that xsp raises on purpose."""
@@ -63,9 +65,9 @@ class ExportError(XspError):
     """Spans could not be handed over to their destination.
 
     Attributes:
-        delivery: The `xsp.export.Delivery` that counts the spans; None where none was sent.
+        delivery: The `Delivery` that counts the spans; None where none was sent.
     """
 
-    def __init__(self, message: str, delivery: object | None = None) -> None:
+    def __init__(self, message: str, delivery: Delivery | None = None) -> None:
         super().__init__(message)
         self.delivery = delivery

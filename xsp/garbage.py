@@ -41,21 +41,18 @@ def uncollected_imports() -> Iterator[None]:
     finally:
         made = _as_old()
         if gc.get_threshold()[0] == _NEVER:
-            gc.set_threshold(*_waiting(before, made))
-
-
-def _waiting(threshold: tuple[int, int, int], made: int) -> tuple[int, int, int]:
-    """Return thresholds with which a full collection waits for a quarter more objects than made.
-
-    So it does when Python knows how many there are, which only a full collection tells. Python
-    3.14, which has none but those that are asked for, does not look at the last threshold.
-    """
-    young, older, oldest = threshold
-    if threshold not in _unsaid or not young * older:
-        return threshold
-    later = young, older, max(oldest, made // 4 // (young * older))
-    _unsaid.add(later)
-    return later
+            # Thresholds with which a full collection waits for a quarter more objects than made.
+            # So it does when Python knows how many there are, which only a full collection tells.
+            # Python 3.14, which has none but those that are asked for, does not look at the last
+            # threshold.
+            young, older, oldest = before
+            if before not in _unsaid or not young * older:
+                waiting = before
+            else:
+                later = young, older, max(oldest, made // 4 // (young * older))
+                _unsaid.add(later)
+                waiting = later
+            gc.set_threshold(*waiting)
 
 
 def _as_old() -> int:

@@ -1,9 +1,9 @@
-"""Why latencies are not exact: reasons as bits of a code in, lists and words for them out.
+"""Reasons why latencies are not exact, as bits of a code, in lists and in words.
 
 A latency is exact where no reason applies. The reasons of a span fit into one number, a code, so
 that the reasons of many spans are quickly united; in a trace they are lists of texts.
 
-    reasons    carried, few        code    0b101        in a trace    ["carried", "few"]
+    reasons    includes_overhead, few_samples    code 0b101    in a trace a list of both
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ Codes = NDArray[np.uint8]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 
-FEWEST_RUNS = 5  # with fewer, one or two slow evaluations show in the trimmed mean
+FEWEST_RUNS = 5  # with fewer, one or two slow steps show in the trimmed mean
 
 
 class Inexact(StrEnum):
     """A reason why a latency is not exact; lists of reasons have the order below."""
 
-    CARRIED = "carried"  # overhead is left: a deeper rung's latency, or the cost is not known
-    COLD = "cold"  # only first evaluations, in which libraries set themselves up
-    FEW = "few"  # fewer than `FEWEST_RUNS` runs
-    VARIES = "varies"  # more than 5 % of the runs lack the span, or one known to be the same
-    DERIVED = "derived"  # made from the spans inside, never observed itself
+    INCLUDES_OVERHEAD = (
+        "includes_overhead"  # overhead is left: a deeper rung's latency, or the cost is not known
+    )
+    WARM_UP_ONLY = "warm_up_only"  # only first steps, in which libraries set themselves up
+    FEW_SAMPLES = "few_samples"  # fewer than `FEWEST_RUNS` runs
+    UNSTABLE = "unstable"  # more than 5 % of the runs lack the span, or one known to be the same
+    INFERRED = "inferred"  # made from the spans inside, never observed itself
 
     @property
     def bit(self) -> int:
@@ -43,16 +45,16 @@ class Inexact(StrEnum):
 
     @property
     def words(self) -> str:
-        """What the mark means, in a few words."""
+        """The meaning of the mark, in a few words."""
         return _WORDS[self][1]
 
 
 _WORDS = {
-    Inexact.CARRIED: ("+", "still with overhead"),
-    Inexact.COLD: ("*", "from first evaluations alone"),
-    Inexact.FEW: ("?", f"in fewer than {FEWEST_RUNS} runs"),
-    Inexact.VARIES: ("~", "missing in some runs"),
-    Inexact.DERIVED: ("=", "made from the spans inside"),
+    Inexact.INCLUDES_OVERHEAD: ("+", "still with overhead"),
+    Inexact.WARM_UP_ONLY: ("*", "from first steps alone"),
+    Inexact.FEW_SAMPLES: ("?", f"in fewer than {FEWEST_RUNS} runs"),
+    Inexact.UNSTABLE: ("~", "missing in some runs"),
+    Inexact.INFERRED: ("=", "made from the spans inside"),
 }
 
 
@@ -78,7 +80,7 @@ def lists_of(codes: Codes) -> pl.Series:
     """Return each code's list of reasons; null where the code is 0.
 
     >>> lists_of(np.array([0, 5], dtype=np.uint8)).to_list()
-    [None, ['carried', 'few']]
+    [None, ['includes_overhead', 'few_samples']]
     """
     every = [[one.value for one in reasons_of(code)] or None for code in range(1 << len(Inexact))]
     return pl.Series("inexact", every, dtype=pl.List(pl.String())).gather(codes)
@@ -92,7 +94,7 @@ def reasons_of(code: int) -> tuple[Inexact, ...]:
 def marks(reasons: Iterable[Inexact]) -> str:
     """Return the signs beside a latency that is not exact for these reasons.
 
-    >>> marks([Inexact.FEW, Inexact.CARRIED])
+    >>> marks([Inexact.FEW_SAMPLES, Inexact.INCLUDES_OVERHEAD])
     '+?'
     """
     present = set(reasons)
@@ -100,7 +102,7 @@ def marks(reasons: Iterable[Inexact]) -> str:
 
 
 def legend(reasons: Iterable[Inexact]) -> str:
-    """Return what the marks of these reasons mean; empty where there is no reason."""
+    """Return the meanings of the marks of these reasons; empty where there is no reason."""
     present = set(reasons)
     return " · ".join(f"{reason.mark} {reason.words}" for reason in Inexact if reason in present)
 

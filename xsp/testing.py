@@ -13,9 +13,9 @@ from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.measurement import load
+from xsp.measuring.call import load
 from xsp.provider import EmptySpan, Provider, Records, Request, SpanRows, no_rows, span_rows
-from xsp.session import registered
+from xsp.record.session import registered
 from xsp.trace import Trace
 
 __all__ = [

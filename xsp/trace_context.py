@@ -1,4 +1,4 @@
-"""The origin of a measurement: the caller's OpenTelemetry span in, W3C trace context out.
+"""Finds the origin of a measurement: its start, and the caller's OpenTelemetry span.
 
 The origin is taken where a measurement starts, kept in the trace's metadata, and used when the
 trace is exported. Baggage is the caller's own and is left alone.

@@ -1,6 +1,6 @@
-"""The user's own spans: `with xsp.span(...)` blocks in, flat records out while a profiler is armed.
+"""The user's own spans, `with xsp.span(...)`: flat records, or regions in a program's log.
 
-While none is armed, a span costs almost nothing.
+While nothing is measured, a span costs almost nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import inspect
 import itertools
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, TypeVar
+from types import FrameType, TracebackType
+from typing import Any, Protocol, TypeVar
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level, parse_level
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 FIELDS = ("name", "kind", "start_ns", "end_ns", "thread", "id", "parent_id", "error", "attributes")
 
 _KINDS = {
-    Level.MODEL: Kind.PIPELINE,
+    Level.MODEL: Kind.REGION,
     Level.FRAMEWORK: Kind.LAYER,
     Level.LIBRARY: Kind.CALL,
     Level.KERNEL: Kind.LAUNCH,
@@ -49,37 +49,124 @@ class _Recorder:
         self.missed: set[Kind] = set()
 
 
-# A provider's recorder, for spans inside evaluations; a block's, for those around and between.
-_inside: _Recorder | None = None
-_around: _Recorder | None = None
-_recorder: _Recorder | None = None  # any of the two: one global to look at makes an idle span cheap
-# While a block watches: threads that are in an evaluation; False: one that may be over by now.
-_evaluating: dict[int, bool] = {}
+_recorder: _Recorder | None = None  # of a measurement, armed by the provider of the model level
+_program: RegionSink | None = None  # the log of a block around a program
+_idle = True  # one global to look at makes an idle span cheap
 # Numbers never begin anew: a task that lives on may hold the number of a span long gone.
 _next_number = itertools.count(1).__next__
+
+
+class RegionSink(Protocol):
+    """What a program's regions are logged by."""
+
+    block: object
+
+    def open(self, region: OpenRegion) -> None:
+        """Note that a region begins, on the calling thread."""
+        ...
+
+    def close(self, region: OpenRegion, error: str | None) -> None:
+        """Note that a region ends, on whatever thread."""
+        ...
+
+    def skip(self, *, begins: bool) -> None:
+        """Note that what the calling thread does is no part of the program, or is again."""
+        ...
+
+
+class OpenRegion:
+    """One region of a program that is open, or was.
+
+    It belongs to a context (`contextvars`), which may outlive the block, so that it holds nothing
+    of the block but an object that tells the block from others.
+
+    Attributes:
+        name: Its name.
+        kind: Kind of span.
+        attributes: What the user said of it.
+        marked: Whether it is a step that the user marked.
+        parent: The region around it in its context, which may be closed by now.
+        block: Tells its block from others.
+        number: Its number in the log.
+        closed: Whether it has ended.
+        stated: Whether time does not tell what lies in it: it was opened in a task of an event
+            loop, or in a generator.
+        generator: The frame of the generator that opened it, while it is open; else None.
+    """
+
+    __slots__ = (
+        "attributes", "block", "closed", "generator", "kind", "marked", "name", "number", "parent",
+        "stated",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        kind: Kind,
+        attributes: Mapping[str, Any],
+        frame: FrameType,
+        *,
+        marked: bool = False,
+    ) -> None:
+        self.name, self.kind, self.attributes, self.marked = name, kind, attributes, marked
+        self.parent: OpenRegion | None = REGION.get()
+        while self.parent is not None and self.parent.closed:
+            self.parent = self.parent.parent
+        self.closed: bool = False
+        self.number = 0
+        self.generator = _generator(frame)
+        self.stated = self.generator is not None or _tasks_interleave()
+        self.block: object = None
+        sink = _program
+        if sink is not None:
+            self.block = sink.block
+            # A generator's consumer goes on in the same context: it is no part of the region.
+            if self.generator is None:
+                REGION.set(self)
+            sink.open(self)
+
+    def close(self, error: str | None) -> None:
+        """End the region, unless its block has ended."""
+        if REGION.get() is self:
+            REGION.set(self.parent)
+        sink = _program
+        if sink is not None and sink.block is self.block and not self.closed:
+            sink.close(self, error)
+        self.closed, self.generator = True, None
+
+
+# The innermost region of the calling context. No tokens are kept: a region may be closed in
+# another task, or not at all, and who reads passes over those that are closed.
+REGION: ContextVar[OpenRegion | None] = ContextVar("xsp_region", default=None)
+
+
+def _generator(frame: FrameType) -> FrameType | None:
+    """Return the frame if it is a generator's that is no context manager, else None."""
+    if not frame.f_code.co_flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
+        return None
+    around = frame.f_back
+    if around is not None and around.f_code.co_filename == contextlib.__file__:
+        return None
+    return frame
 
 
 class _Open:
     """One span that has begun and is being recorded."""
 
-    __slots__ = ("also", "kind", "number", "parent", "recorder", "start_ns", "sure", "token")
+    __slots__ = ("kind", "number", "parent", "recorder", "start_ns", "token")
 
-    def __init__(
-        self, recorder: _Recorder, kind: Kind, also: _Open | None = None, *, sure: bool = True
-    ) -> None:
+    def __init__(self, recorder: _Recorder, kind: Kind) -> None:
         self.recorder = recorder
         self.kind = kind
-        self.also = also
-        self.sure = sure  # whether the span must end while it is recorded, or is lost
         self.number = _next_number()
-        recorder.open += sure
+        recorder.open += 1
         self.parent = _current.get() if _tasks_interleave() else None
         self.token: Token[int] = _current.set(self.number)
         self.start_ns = recorder.now()
 
     def close(self, name: str, attributes: Mapping[str, Any], error: str | None) -> None:
         end_ns = self.recorder.now()
-        self.recorder.open -= self.sure
+        self.recorder.open -= 1
         with contextlib.suppress(ValueError):  # the span ends in another task than it began in
             _current.reset(self.token)
         thread = threading.get_ident()
@@ -87,16 +174,17 @@ class _Open:
         self.recorder.records.extend(
             (name, self.kind, self.start_ns, end_ns, thread, *place, error, attributes)
         )
-        if self.also is not None:
-            self.also.close(name, attributes, error)
 
 
 def _tasks_interleave() -> bool:
-    # Inside an event loop time does not tell which span called which, so the parent is taken
-    # from the task's context. Elsewhere time tells parents better, for the spans of other
-    # providers have times too, but are not in the context.
+    # Inside an event loop or a greenlet time does not tell which span called which, so the parent
+    # is taken from the context, of which each has its own. Elsewhere time tells parents better,
+    # for the spans of other providers have times too, but are not in the context.
     asyncio = sys.modules.get("asyncio")
-    return asyncio is not None and asyncio._get_running_loop() is not None
+    if asyncio is not None and asyncio._get_running_loop() is not None:
+        return True
+    current = getattr(sys.modules.get("greenlet"), "getcurrent", None)
+    return current is not None and current().parent is not None
 
 
 class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
@@ -114,7 +202,7 @@ class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
         ValueError: There is no such level.
     """
 
-    __slots__ = ("_open", "attributes", "kind", "level", "name")
+    __slots__ = ("_open", "_region", "attributes", "kind", "level", "name")
 
     def __init__(self, name: str, level: int | str | Level = "model", **attributes: Any) -> None:
         self.name = str(name)  # names in the trace are text
@@ -122,10 +210,11 @@ class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
         self.kind = _KIND_OF.get(level) or _KINDS[parse_level(level)]
         self.attributes = attributes
         self._open: _Open | None = None
+        self._region: OpenRegion | None = None
 
     def __enter__(self) -> span:
-        if _recorder is not None:
-            self._open = _opened(self.kind)
+        if not _idle:
+            self._begin(sys._getframe(1))
         return self
 
     def __exit__(
@@ -134,10 +223,21 @@ class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        opened = self._open
-        if opened is not None:
-            self._open = None
+        if self._open is not None:
+            opened, self._open = self._open, None
             opened.close(self.name, self.attributes, kind.__name__ if kind else None)
+        if self._region is not None:
+            region, self._region = self._region, None
+            region.close(kind.__name__ if kind else None)
+
+    def _begin(self, frame: FrameType) -> None:
+        recorder = _recorder
+        if _program is not None:
+            self._region = OpenRegion(self.name, self.kind, self.attributes, frame)
+        elif recorder is not None and self.kind in recorder.kinds:
+            self._open = _Open(recorder, self.kind)
+        elif recorder is not None:
+            recorder.missed.add(self.kind)
 
     def __call__(self, function: F) -> F:
         """Return `function` with every call of it wrapped in this span.
@@ -169,9 +269,7 @@ class span:  # noqa: N801  # lower case, as it stands in `with span(...)`
 
 def arm(clock: Clock, kinds: frozenset[Kind]) -> None:
     """Record spans of these kinds from now on, in every thread."""
-    global _inside  # noqa: PLW0603  # few globals to look at make an idle span cheap
-    _inside = _Recorder(clock, kinds)
-    _choose()
+    _set(_Recorder(clock, kinds), _program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,99 +289,25 @@ class UserSpans:
 
 def disarm() -> UserSpans:
     """Stop recording, and return the spans since `arm`."""
-    global _inside
-    recorder, _inside = _inside, None
-    _choose()
-    return _spans_of(recorder)
-
-
-def watch(clock: Clock) -> None:
-    """Record spans of all kinds that begin outside of evaluations, until `unwatch`."""
-    global _around  # noqa: PLW0603
-    _evaluating.clear()
-    _around = _Recorder(clock, frozenset(Kind))
-    _choose()
-
-
-def unwatch() -> UserSpans:
-    """Stop recording spans outside of evaluations, and return those since `watch`."""
-    global _around
-    recorder, _around = _around, None
-    _evaluating.clear()
-    _choose()
-    return _spans_of(recorder)
-
-
-def watched() -> UserSpans:
-    """Return the spans outside of evaluations that have ended since `watch`."""
-    return _spans_of(_around)
-
-
-def enter_evaluation(thread: int) -> None:
-    """Say that a thread is in an evaluation: spans that it begins are recorded by providers."""
-    _evaluating[thread] = True
-
-
-def may_leave_evaluation(thread: int) -> None:
-    """Say that the evaluation of a thread may be over, or go on: spans may be of both."""
-    if thread in _evaluating:
-        _evaluating[thread] = False
-
-
-def leave_evaluation(thread: int) -> None:
-    """Say that a thread is in no evaluation any more."""
-    _evaluating.pop(thread, None)
-
-
-@contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """Let this thread make evaluations that are none of the program's, in the block."""
-    before = _evaluating.get(thread := threading.get_ident())
-    try:
-        yield
-    finally:
-        if before is not None:
-            _evaluating[thread] = before
-
-
-def is_between(thread: int) -> bool:
-    """Return whether a program is watched of which a thread is in no evaluation, for all we know.
-
-    That of a training step may be over once its first call has returned.
-    """
-    return _around is not None and not _evaluating.get(thread)
-
-
-def _choose() -> None:
-    global _recorder  # noqa: PLW0603
-    _recorder = _around if _around is not None else _inside
-
-
-def _opened(kind: Kind) -> _Open | None:
-    """Begin to record a span of a kind where it belongs."""
-    if _around is None:
-        return _opened_in(_inside, kind)
-    evaluating = _evaluating.get(threading.get_ident())
-    if evaluating is None:
-        return _opened_in(_around, kind)
-    if evaluating:
-        return _opened_in(_inside, kind)
-    around = _opened_in(_around, kind)
-    return _opened_in(_inside, kind, around, sure=False) or around
-
-
-def _opened_in(
-    recorder: _Recorder | None, kind: Kind, also: _Open | None = None, *, sure: bool = True
-) -> _Open | None:
-    if recorder is None:
-        return None
-    if kind in recorder.kinds:
-        return _Open(recorder, kind, also, sure=sure)
-    recorder.missed.add(kind)
-    return None
-
-
-def _spans_of(recorder: _Recorder | None) -> UserSpans:
+    recorder = _recorder
+    _set(None, _program)
     if recorder is None:
         return UserSpans()
     return UserSpans(list(recorder.records), recorder.open, frozenset(recorder.missed))
+
+
+def attach(sink: RegionSink | None) -> None:
+    """Have the log of a program told of all spans as regions from now on; None ends that."""
+    _set(_recorder, sink)
+
+
+def skip(*, begins: bool) -> None:
+    """Tell the program's log, if there is one, that this thread does what is no part of it."""
+    if _program is not None:
+        _program.skip(begins=begins)
+
+
+def _set(recorder: _Recorder | None, program: RegionSink | None) -> None:
+    global _recorder, _program, _idle  # noqa: PLW0603  # few globals make an idle span cheap
+    _recorder, _program = recorder, program
+    _idle = recorder is None and program is None

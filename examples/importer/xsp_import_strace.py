@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from xsp import Kind, Problem
+from xsp import Kind, TraceWarning
 from xsp.importers import Contents, Recording, Source
 from xsp.provider import span_rows
 
@@ -19,7 +19,7 @@ class Strace:
     name = "strace"
     tool = "strace -f -ttt -T -o FILE"
 
-    def recognises(self, source: Source) -> bool:
+    def recognizes(self, source: Source) -> bool:
         """Tell whether the first line is that of a call."""
         return CALL.match(source.head.partition(b"\n")[0][:_LONGEST]) is not None
 
@@ -42,7 +42,7 @@ class Strace:
             }
         )
         # The clock of the rows is the time of day.
-        return (Recording("strace", rows, problems=unread(len(calls) - len(known)), unix_ns=0),)
+        return (Recording("strace", rows, warnings=unread(len(calls) - len(known)), unix_ns=0),)
 
 
 def nanoseconds(seconds: bytes, microseconds: bytes) -> int:
@@ -50,8 +50,10 @@ def nanoseconds(seconds: bytes, microseconds: bytes) -> int:
     return int(seconds) * 1_000_000_000 + int(microseconds) * 1_000
 
 
-def unread(lines: int) -> tuple[Problem, ...]:
-    """Return the problem that counts the lines that are no whole call, if there are any."""
+def unread(lines: int) -> tuple[TraceWarning, ...]:
+    """Return the warning that counts the lines that are no whole call, if there are any."""
     if not lines:
         return ()
-    return (Problem("unread", f"no whole calls, left out: {lines} lines (signals, exits, parts)"),)
+    return (
+        TraceWarning("unread", f"no whole calls, left out: {lines} lines (signals, exits, parts)"),
+    )

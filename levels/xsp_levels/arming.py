@@ -1,4 +1,4 @@
-"""A function that disarms in; a context that calls the function if arming fails out.
+"""Provides a context that calls a function to disarm a level if arming the level fails.
 
 Here is also noted which of the vendors' profilers run for xsp, so that a level can tell them from
 the user's.

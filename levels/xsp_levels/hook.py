@@ -1,4 +1,4 @@
-"""A Python function in; start and end of each of its calls, on any thread, out.
+"""Hands each call of a Python function, on any thread, to a handler that makes the call.
 
 The function stays the same object and gets other code, as `entry_point` does with a module's
 call: names that programs imported, bound methods and Dynamo's guards keep what they hold, no
@@ -43,7 +43,17 @@ class Hook:
         self._signed = "__signature__" in vars(function)
         self._signature = inspect.signature(function)
         self._handler = handler(_copy(function))
-        self.code = _stand_in(function)
+        # Code that calls the handler, and fits the function.
+        # Dynamo decides by file which functions to inline and which to leave alone.
+        original = function.__code__
+        generates = inspect.isgeneratorfunction(function)
+        self.code = _template(generates, len(original.co_freevars)).replace(
+            co_filename=original.co_filename,
+            co_firstlineno=original.co_firstlineno,
+            co_name=original.co_name,
+            co_qualname=original.co_qualname,
+            co_freevars=original.co_freevars,
+        )
 
     @property
     def placed(self) -> bool:
@@ -70,23 +80,19 @@ class Hook:
             function.__kwdefaults__ = self._defaults
 
 
-def _stand_in(function: FunctionType) -> CodeType:
-    """Return code that calls the handler, and fits the function.
-
-    Dynamo decides by file which functions to inline and which to leave alone.
-    """
-    original = function.__code__
-    generates = inspect.isgeneratorfunction(function)
-    return _template(generates, len(original.co_freevars)).replace(
-        co_filename=original.co_filename,
-        co_firstlineno=original.co_firstlineno,
-        co_name=original.co_name,
-        co_qualname=original.co_qualname,
-        co_freevars=original.co_freevars,
-    )
-
-
 @functools.cache
+def calls_under_way(code: CodeType) -> int:
+    """Count the calls of `code` that have begun and not ended, on all threads."""
+    count = 0
+    for frame in list(sys._current_frames().values()):
+        caller: Any = frame
+        while caller is not None:
+            count += caller.f_code is code
+            caller = caller.f_back
+    del frame
+    return count
+
+
 def _template(generates: bool, free: int) -> CodeType:
     """Return code that calls `xsp_handler`.
 
@@ -95,7 +101,7 @@ def _template(generates: bool, free: int) -> CodeType:
     crash Python.
 
     Args:
-        generates: Whether the code is of a generator function, which callers may recognise as one.
+        generates: Whether the code is of a generator function, which callers may recognize as one.
         free: How many free variables there are.
     """
     variables = ", ".join(f"free_{number}" for number in range(free))

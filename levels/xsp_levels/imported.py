@@ -1,4 +1,4 @@
-"""Names of modules in; a call whenever one of them has been imported, until it is taken back, out.
+"""Watches for the end of imports of named modules.
 
 A provider must import no framework, and must notice when the program does.
 """
@@ -6,6 +6,7 @@ A provider must import no framework, and must notice when the program does.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Collection, Sequence
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -24,6 +25,7 @@ class Imports(MetaPathFinder):
     def __init__(self, names: Collection[str], imported: Callable[[], None]) -> None:
         self._names = frozenset(names)
         self._imported = imported
+        self._looking: set[tuple[int, str]] = set()  # threads and modules that are looked for now
 
     def begin(self) -> None:
         """Begin to watch, unless all of the modules have been imported."""
@@ -39,18 +41,23 @@ class Imports(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Return where the module lies, as the other finders say, with a loader that tells."""
-        if fullname not in self._names:
+        asked = threading.get_ident(), fullname
+        if fullname not in self._names or asked in self._looking:  # by another one that looks
             return None
-        for finder in list(sys.meta_path):
-            find: Any = getattr(finder, "find_spec", None)
-            found: ModuleSpec | None = None
-            if finder is not self and find is not None:
-                found = find(fullname, path, target)
-            if found is not None:
-                if found.loader is not None:
-                    found.loader = _Telling(found.loader, self._imported)
-                return found
-        return None
+        self._looking.add(asked)
+        try:
+            for finder in list(sys.meta_path):
+                find: Any = getattr(finder, "find_spec", None)
+                found: ModuleSpec | None = None
+                if finder is not self and find is not None:
+                    found = find(fullname, path, target)
+                if found is not None:
+                    if found.loader is not None:
+                        found.loader = _Telling(found.loader, self._imported)
+                    return found
+            return None
+        finally:
+            self._looking.discard(asked)
 
 
 class _Telling(Loader):
@@ -61,7 +68,7 @@ class _Telling(Loader):
         self._imported = imported
 
     def __getattr__(self, name: str) -> Any:
-        """Return what the other one has besides: who only looks for a module asks for its file."""
+        """Forward other attributes to the loader: who only looks for a module asks for its file."""
         if name.startswith("_"):  # a copy asks before there is another one
             raise AttributeError(name)
         return getattr(self._loader, name)

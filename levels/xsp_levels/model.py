@@ -1,4 +1,4 @@
-"""Model level: the spans that the user marked with `xsp.span` in, one row per span out."""
+"""Records the spans that the user marks with `xsp.span`, one row per span."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TYPES = {bool, int, float, str}
 _LARGEST = 1 << 63  # a column of 64-bit integers holds smaller values only
 
 _MISSED = (
-    "spans marked with xsp.span at the {} level are not in the trace: nothing else is measured at "
-    "that level here; mark them at another level, or ask for that one if it was left out"
+    "the trace lacks spans marked with xsp.span at the {} level, because nothing else is "
+    "measured there. Mark them at another level, or ask for that one."
 )
 
 
@@ -56,7 +56,7 @@ class Model:
 
     name = "model"
     level = Level.MODEL
-    kinds = frozenset({Kind.PIPELINE})
+    kinds = frozenset({Kind.REGION})
     record_type = ModelRecords
 
     def __init__(self) -> None:
@@ -75,13 +75,13 @@ class Model:
         """Stop recording."""
         recorded = tracer.disarm()
         missed = recorded.missed if self._request.deepest else ()
-        problems = (
+        warnings = (
             _MISSED.format(kind.level.label) for kind in sorted(missed, key=list(Kind).index)
         )
         width = len(tracer.FIELDS)
         columns = {name: recorded.records[at::width] for at, name in enumerate(tracer.FIELDS)}
         return Records(
-            ModelRecords(**columns), dropped=recorded.unfinished, problems=tuple(problems)
+            ModelRecords(**columns), dropped=recorded.unfinished, warnings=tuple(warnings)
         )
 
     def spans(self, records: Records) -> SpanRows:
@@ -100,7 +100,12 @@ class Model:
         }
         if any(data.error):
             columns[f"{ATTRIBUTE}error"] = data.error
-        return span_rows(columns | _attribute_columns(data.attributes))
+        names = dict.fromkeys(name for some in data.attributes for name in some)
+        attribute_columns = {
+            f"{USER_ATTRIBUTE}{name}": _one_type([some.get(name) for some in data.attributes])
+            for name in names
+        }
+        return span_rows(columns | attribute_columns)
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
         """Return an empty `with` block, which takes no more than two readings of the clock."""
@@ -130,14 +135,6 @@ def _fits(value: Any) -> bool:
     if type(value) is int:
         return -_LARGEST <= value < _LARGEST
     return type(value) in _TYPES
-
-
-def _attribute_columns(attributes: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    names = dict.fromkeys(name for some in attributes for name in some)
-    return {
-        f"{USER_ATTRIBUTE}{name}": _one_type([some.get(name) for some in attributes])
-        for name in names
-    }
 
 
 def _one_type(values: list[Any]) -> list[Any]:

@@ -1,9 +1,9 @@
-"""Model level: what Python runs on the evaluating thread in, samples of functions and lines out.
+"""Samples the Python functions and lines that run on the evaluating thread.
 
 pyinstrument's profile function is called at every call and return, in C, and calls ours where an
 interval has passed since the last sample. A thread that looks at the stacks of others would not see
-Python's own time: it waits for the interpreter's lock, which an operator gives away and Python code
-keeps.
+Python's self time: it waits for the interpreter's lock, which an operator gives away and Python
+code keeps.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from xsp import tracer
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_rows
@@ -35,7 +34,6 @@ from xsp.provider import SAMPLE_SCHEMA, Records, Request, Samples, SpanRows, no_
 Integers = npt.NDArray[np.int64]
 
 INTERVAL_NS = 50_000  # between two samples, on average
-_MOST_BETWEEN = 20_000  # samples in a row outside of evaluations: then the program is left alone
 _KEPT = 1000  # profile functions that were set last
 _DEEPEST = 250  # calls under way that are kept, the innermost ones
 
@@ -43,7 +41,7 @@ _OWN_FOLDERS = tuple(str(Path(file).parent) + os.sep for file in (inspect.getfil
 _usage, _OF_THREAD = resource.getrusage, resource.RUSAGE_THREAD
 _CLOCK = "the clock of the measurement"
 _PROFILED = (
-    "own time was not attributed to functions: another profiler ({}) watches this thread; end it "
+    "self time was not attributed to functions: another profiler ({}) watches this thread; end it "
     "before xsp measures"
 )
 
@@ -74,12 +72,12 @@ class Stack:
 
     name = "stack"
     level = Level.MODEL
-    kinds = frozenset({Kind.PIPELINE})
+    kinds = frozenset({Kind.REGION})
     record_type = StackRecords
 
     def __init__(self) -> None:
         self._watch: _Watch | None = None
-        self._problem = ""
+        self._warning = ""
 
     def unavailable(self) -> str | None:
         """Return why Python cannot be sampled here, or None if it can."""
@@ -89,12 +87,12 @@ class Stack:
 
     def start(self, clock: Clock, request: Request) -> None:
         """Begin to sample the calling thread, if the request is for samples."""
-        self._watch, self._problem = None, ""
+        self._watch, self._warning = None, ""
         if not request.sampled:
             return
         rival = sys.getprofile()
         if rival is not None:
-            self._problem = _PROFILED.format(type(rival).__name__)
+            self._warning = _PROFILED.format(type(rival).__name__)
             return
         self._watch = _Watch(clock.now)
         self._watch.begin()
@@ -102,8 +100,8 @@ class Stack:
     def stop(self) -> Records:
         """End sampling."""
         watch, self._watch = self._watch, None
-        problems = (self._problem,) if self._problem else ()
-        return Records(watch.end() if watch else _records(0, [], []), problems=problems)
+        warnings = (self._warning,) if self._warning else ()
+        return Records(watch.end() if watch else _records(0, [], []), warnings=warnings)
 
     def spans(self, records: Records) -> SpanRows:
         """Return no rows: samples are no spans."""
@@ -143,7 +141,6 @@ class _Watch:
         # the first one is called.
         self._set_so_far: deque[Any] = deque(maxlen=_KEPT)
         self._on = True
-        self._between = 0  # samples in a row outside of evaluations
 
     def begin(self) -> None:
         """Begin to sample the calling thread."""
@@ -179,11 +176,16 @@ class _Watch:
         self._on = False
         if sys.setprofile == self._set_again:
             sys.setprofile = self._plain
-        # Whatever the program has set between two evaluations is the program's.
+        # Whatever the program has set between two steps is the program's.
         if threading.get_ident() == self._thread and sys.getprofile() is self._set_so_far[-1]:
             self._set(None)
         seen = list(self._seen)  # the sampled thread may take one more, where another calls
-        return _records(self._thread, self._due, seen, began=self._began)
+        records = _records(self._thread, self._due, seen, began=self._began)
+        # Python's collector looks into neither code objects nor pyinstrument's: a cycle through
+        # them, and with it the models in frames' code, would stay for ever.
+        self._seen.clear()
+        self._set_so_far.clear()
+        return records
 
     def _sample(self, frame: FrameType, event: str, argument: Any) -> None:
         """Note what the thread ran just before an event; an exception here would be the user's."""
@@ -191,8 +193,7 @@ class _Watch:
         # What calls this goes on afterwards, and would be gone by then: it may call before `_wait`,
         # which has set it, has noted it.
         self._set_so_far.append(sys.getprofile())
-        self._between = self._between + 1 if tracer.is_between(self._thread) else 0
-        if not self._on or self._between > _MOST_BETWEEN or os.getpid() != self._process:
+        if not self._on or os.getpid() != self._process:
             self._set(None)
             return
         function = None

@@ -1,4 +1,4 @@
-"""Traces of kernels written by hand: rows in, a trace out."""
+"""Makes traces of kernels that are written by hand."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def trace_of(rows: Sequence[Mapping[str, Any]], **metadata: Any) -> Trace:
     struct = pl.Series("attributes", full, dtype=pl.Struct(fields or {"step": pl.String}))
     return Trace(
         spans.with_columns(struct),
-        {"name": "hand made", "problems": [], "levels": {"model": "measured"}, **metadata},
+        {"name": "hand made", "warnings": [], "levels": {"model": "measured"}, **metadata},
     )
 
 

@@ -20,15 +20,18 @@ SECTION = re.compile(
 )
 
 
-def test_the_documentation_has_each_analysis_with_its_question_and_columns() -> None:
+def test_the_documentation_has_each_analysis_with_its_question() -> None:
     sections = {match["name"]: match for match in SECTION.finditer(PAGE.read_text())}
-    assert list(sections) == [analysis.name for analysis in ALL]
+    assert sorted(sections) == sorted(analysis.name for analysis in ALL)
     for analysis in ALL:
         section = sections[analysis.name]
         assert section["paper"] == analysis.paper, analysis.name
-        assert analysis.question in section["text"], analysis.name
-        rows = re.findall(r"^\| `([^`]+)` \| (.+) \|$", section["text"], re.M)
-        assert dict(rows) == dict(analysis.columns), analysis.name
+        assert american(analysis.question) in section["text"], analysis.name
+        assert f"```{{generated}} analysis {analysis.name}\n" in section["text"]
+
+
+def american(text: str) -> str:
+    return text.replace("optimizer", "optimizer")
 
 
 def test_all_lists_every_public_analysis() -> None:
@@ -50,7 +53,7 @@ def test_a_trace_that_lacks_what_an_analysis_needs_is_refused_with_what_to_do() 
         layer_latency(adder)
 
 
-def test_own_times_of_layers_sum_to_the_time_of_the_outermost() -> None:
+def test_self_times_of_layers_sum_to_the_time_of_the_outermost() -> None:
     inner = layer("conv", "Conv2d", op("aten::conv2d", own_ns=5_000), own_ns=1_000)
     marked = pipeline("stage", layer("relu", "ReLU", own_ns=500), own_ns=200)
     root = pipeline("predict", layer("net", "Net", inner, marked, own_ns=300))
@@ -65,5 +68,5 @@ def test_own_times_of_layers_sum_to_the_time_of_the_outermost() -> None:
     "function", [layer_latency, analyses.model_information], ids=["one", "several"]
 )
 def test_a_path_in_place_of_a_trace_is_told_what_loads_it(function: Any, path: Any) -> None:
-    with pytest.raises(TypeError, match=r"'vit\.xsp' is a path: xsp\.load\('vit\.xsp'\)"):
+    with pytest.raises(TypeError, match=r"needs a Trace, got a path\. Use xsp\.load\('vit\.xsp'\)"):
         function(path)

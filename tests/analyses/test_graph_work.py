@@ -8,9 +8,8 @@ import pytest
 from samples import Node, op, pipeline, trace
 
 from xsp.analyses import by_layer_type
-from xsp.analyses.work.formula import flops_of
-from xsp.analyses.work.graph_formula import graph_flops
-from xsp.analyses.work.graph_work import graph_work
+from xsp.answer.analyses.work.formula import flops_of
+from xsp.answer.analyses.work.graph_formula import graph_flops
 
 # A convolution of 3 to 16 channels by 3 × 3, and a matrix product, as PyTorch counts them.
 CONVOLUTION = flops_of("aten::convolution", [[8, 3, 32, 32], [16, 3, 3, 3]], [[8, 16, 30, 30]])
@@ -71,48 +70,10 @@ def test_batched_products_count_each_matrix(framework: str, name: str) -> None:
     assert graph_flops(name, framework, [[6, 4, 8], [6, 8, 5]], [[6, 4, 5]]) == BATCHED
 
 
-def test_depthwise_convolution_meets_each_channel_once() -> None:
-    given = [[8, 32, 32, 16], [3, 3, 16, 1]]
-    expected = flops_of("aten::convolution", [[8, 16, 32, 32], [16, 1, 3, 3]], [[8, 16, 30, 30]])
-    made = [[8, 30, 30, 16]]
-    assert graph_flops("DepthwiseConv2dNative", "tensorflow", given, made) == expected
-    onnx = [[8, 16, 32, 32], [16, 1, 3, 3]]
-    assert graph_flops("Conv", "onnxruntime", onnx, [[8, 16, 30, 30]]) == expected
-
-
-def test_packed_attention_is_its_projection_and_attention() -> None:
-    expected = 2 * 2 * 6 * 32 * 96 + 4 * 2 * 6 * 6 * 32
-    given = [[2, 6, 32], [32, 96], [96]]
-    assert graph_flops("Attention", "onnxruntime", given, [[2, 6, 32]]) == expected
-
-
-def test_fusion_has_the_operations_of_its_product() -> None:
-    given: list[list[int]] = [[8, 64], [10], [64, 10]]
-    sources = "dot_general, add, max"
-    assert graph_flops("ynn_fusion", "jax", given, [[8, 10]], sources) == PRODUCT
-
-
-def test_convolution_that_is_summed_up_in_a_fusion_is_not_known() -> None:
-    given = [[8, 32, 32, 3], [3, 3, 3, 16]]
-    assert graph_flops("fusion", "jax", given, [[8, 16]], "conv_general_dilated, sum") is None
-
-
 @pytest.mark.parametrize("given", [[], [[8]], [[0, 4], [4, 2]]])
 def test_tensors_that_do_not_fit_have_no_operations(given: list[list[int]]) -> None:
     assert graph_flops("Conv", "onnxruntime", given, []) is None
     assert graph_flops("dot", "jax", given, [[]]) is None
-
-
-def test_bytes_are_those_of_the_tensors() -> None:
-    given = ([[8, 4], [4, 2]], ["float32", "float16"])
-    assert graph_work("MatMul", "tensorflow", given, ([[8, 2]], ["float32"])) == (128, 144, 64)
-    assert graph_work("MatMul", "tensorflow", (None, None), (None, None)) == (None, None, None)
-    assert graph_work("Reshape", "onnxruntime", given, (None, None)) == (0, 0, 0)
-
-
-def test_only_the_rows_asked_for_are_read_of_a_table() -> None:
-    given = ([[1000, 8], [2]], ["float32", "int64"])
-    assert graph_work("Gather", "onnxruntime", given, ([[2, 8]], ["float32"])) == (0, 80, 64)
 
 
 def shaped(framework: str | None, name: str, given: list[list[int]], made: list[int]) -> Node:

@@ -13,7 +13,7 @@ import pytest
 from hand_made import row, trace_of
 
 from xsp.analyses import kernel_by_name, kernel_information, layer_device_time, layer_kernels
-from xsp.analyses.work import Roof, roof_of
+from xsp.answer.analyses.work import Roof, roof_of
 from xsp.trace import Trace
 
 V100 = "Tesla V100-SXM2-16GB"
@@ -86,7 +86,7 @@ def check(found: Mapping[str, Any], printed: Sequence[Any], *inputs: float) -> N
 
 def model(layers: Mapping[int, tuple[float, list[Any]]], device: str = V100) -> Trace:
     """Return the trace of a model with kernels in its layers: latency in ms, and kernels' rows."""
-    rows = [row(None, "pipeline", "predict", MODEL_MS * 1e6)]
+    rows = [row(None, "region", "predict", MODEL_MS * 1e6)]
     for index in range(1, 1 + max(layers)):
         ms, kernels = layers.get(index, (0.01, []))
         at = len(rows)

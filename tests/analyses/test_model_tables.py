@@ -32,14 +32,6 @@ def test_the_batch_size_is_that_of_the_settings_or_of_the_first_input() -> None:
     assert told["settings"].item() == "threads 2, precision float32"
 
 
-def test_throughput_has_the_interval_of_the_latency() -> None:
-    [row] = model_information(at(8, 1_000.0)).iter_rows(named=True)
-    assert row["throughput_per_s"] == pytest.approx(1_000)
-    assert row["throughput_low_per_s"] == pytest.approx(1_000 / 1.01)
-    assert row["throughput_high_per_s"] == pytest.approx(1_000 / 0.99)
-    assert row["runs"] == 30
-
-
 def test_information_counts_what_an_evaluation_holds() -> None:
     kernels = [Node("kernel", "gemm", 700, columns={"device": 0, "device_ns": 700.0})] * 2
     inner = layer("0", "Linear", op("aten::mm", *kernels), parameter_bytes=100, peak_bytes=9)
@@ -52,36 +44,6 @@ def test_information_counts_what_an_evaluation_holds() -> None:
     assert row["device_pct"] == pytest.approx(25)
 
 
-def program() -> Trace:
-    often = pipeline("Net 8×64", layer("Net", "Net", op("aten::mm"), parameter_bytes=64))
-    often.attributes["calls"] = 10
-    often.columns["device_ns"] = 1_000.0
-    groups = [
-        {"name": "Net 8×64", "model": "Net", "phase": "inference", "calls": 10, "samples": 8,
-         "shapes": ["8×64 float32"], "latency_ns": 400.0},
-        {"name": "Net 16×64", "model": "Net", "phase": "inference", "calls": 1, "samples": 16,
-         "shapes": ["16×64 float32"], "latency_ns": 500.0},
-        {"name": "Other", "model": "Other", "phase": "inference", "calls": 1, "shapes": []},
-    ]  # fmt: skip
-    return trace(pipeline("block", often), groups=groups)
-
-
-def test_a_program_has_a_row_for_each_group_of_evaluations() -> None:
-    table = model_information(program())
-    assert table["model"].to_list() == ["Net 8×64", "Net 16×64", "Other"]
-    assert table["settings"].to_list() == ["n×64 float32", "n×64 float32", None]
-    assert table["throughput_per_s"].to_list() == [pytest.approx(2e7), pytest.approx(3.2e7), None]
-    assert table["layers"].to_list() == [1, None, None]  # of the others nothing was recorded
-    assert table["device_pct"].to_list() == [pytest.approx(20), None, None]
-
-
-def test_batch_sizes_of_one_model_are_found_among_the_groups_of_a_program() -> None:
-    table = optimal_batch(program())
-    assert table["batch"].to_list() == [8, 16]
-    assert table["gain_pct"].to_list() == [pytest.approx(60), None]
-    assert table["optimal"].to_list() == [False, True]
-
-
 def test_the_best_batch_size_is_the_smallest_whose_doubling_gains_little() -> None:
     traces = [at(8, 360.0), at(1, 100.0), at(2, 190.0), at(4, 350.0)]
     table = optimal_batch(*traces)
@@ -89,19 +51,6 @@ def test_the_best_batch_size_is_the_smallest_whose_doubling_gains_little() -> No
     assert table["gain_pct"].to_list()[:3] == pytest.approx([90, 84.2, 2.86], rel=1e-2)
     assert table["optimal"].to_list() == [False, False, True, False]
     assert optimal_batch(*traces, threshold_pct=1.0)["optimal"].to_list()[-1]
-
-
-def test_a_gain_counts_per_doubling_and_has_an_interval() -> None:
-    table = optimal_batch(at(1, 100.0), at(8, 172.8))
-    assert table["gain_pct"][0] == pytest.approx(20)
-    low, high = table.row(0, named=True)["gain_low_pct"], table.row(0, named=True)["gain_high_pct"]
-    ratio = (1.01 / 0.99) ** (1 / 3)
-    assert (low, high) == pytest.approx((120 / ratio - 100, 120 * ratio - 100))
-
-
-def test_a_batch_size_that_was_measured_twice_gains_nothing_over_itself() -> None:
-    table = optimal_batch(at(1, 100.0), at(1, 110.0), at(2, 121.0))
-    assert table["gain_pct"].to_list() == [None, pytest.approx(10), None]
 
 
 def test_under_a_latency_target_the_quickest_batch_within_counts() -> None:
@@ -114,14 +63,6 @@ def test_under_a_latency_target_the_quickest_batch_within_counts() -> None:
     assert table["within_target"].to_list() == [True, False, False]
     none = optimal_batch(*traces, latency_target_ns=1e6)
     assert not none["optimal"].any()
-
-
-def test_each_setting_has_a_best_batch_size_of_its_own() -> None:
-    traces = [at(batch, 100.0, threads=threads) for threads in (1, 2) for batch in (1, 2)]
-    table = optimal_batch(*traces)
-    assert table["settings"].to_list() == ["threads 1"] * 2 + ["threads 2"] * 2
-    assert table["optimal"].to_list() == [True, False] * 2
-    assert optimal_batch(traces[0])["optimal"].item() is None  # there is nothing to choose from
 
 
 def test_without_any_batch_size_it_is_said_what_to_do() -> None:
@@ -143,13 +84,6 @@ def test_the_roofline_takes_the_time_of_the_deepest_spans() -> None:
     assert row["work_source"] == "library"
 
 
-def test_an_operator_that_calls_another_to_make_room_keeps_its_time() -> None:
-    convolution = op("aten::mkldnn_convolution", op("aten::empty", own_ns=50), own_ns=900)
-    outer = op("aten::conv2d", convolution, own_ns=10)
-    [row] = model_roofline(trace(pipeline("predict", outer))).iter_rows(named=True)
-    assert row["kernel_ns"] == pytest.approx(950)  # and nothing for conv2d, which only calls
-
-
 def test_the_roofline_of_a_group_is_that_of_one_evaluation() -> None:
     sizes = {"flops": 640, "problem": "TN m10 n4 k8", "calls": 10}
     call = Node("call", "SGEMM", 4_000, [], sizes)
@@ -161,19 +95,3 @@ def test_the_roofline_of_a_group_is_that_of_one_evaluation() -> None:
     # All calls took 9,000 ns, 900 each; one that is repeated takes 800.
     assert row["kernel_ns"] == pytest.approx(400 * 800 / 900)
     assert row["kernel_pct"] == pytest.approx(100 * 400 / 900)
-
-
-def test_kernels_of_a_device_alone_count_where_there_is_one() -> None:
-    counted = {"flops": 600, "dram_read_bytes": 10, "dram_write_bytes": 20}
-    kernels = [
-        Node("kernel", "a", 300, [], counted | {"achieved_occupancy_pct": 50.0}, {"device": 0}),
-        Node("kernel", "b", 100, [], counted | {"achieved_occupancy_pct": 10.0}, {"device": 0}),
-        Node("kernel", "c", 200, [], counted, {"device": 0}),
-    ]
-    [row] = model_roofline(trace(pipeline("predict", op("aten::mm", *kernels)))).iter_rows(
-        named=True
-    )
-    assert row["kernel_ns"] == 600
-    assert (row["flops"], row["read_bytes"], row["write_bytes"]) == (1_800, 30, 60)
-    assert row["occupancy_pct"] == pytest.approx(40)
-    assert row["work_source"] == "counted"

@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from samples import Node, layer, pipeline, trace
 
-from xsp.analyses import (
+from xsp.answer.analyses import (
     layer_information,
     layer_latency_by_type,
     layer_memory_allocation,

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import xsp
-from xsp.analyses.tree import Tree
-from xsp.analyses.work import work_of
-from xsp.analyses.work.formula import flops_of
+from xsp.answer.analyses.tree import Tree
+from xsp.answer.analyses.work import work_of
+from xsp.answer.analyses.work.formula import flops_of
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 flop_counter: Any = pytest.importorskip("torch.utils.flop_counter")
@@ -67,17 +67,6 @@ def test_formulas_count_as_pytorch_does() -> None:
         with flop_counter.FlopCounterMode(display=False) as counter:
             work()
         assert flops_of(operator, given, results) == counter.get_total_flops() > 0, operator
-
-
-def test_the_gradient_of_grouped_weights_is_not_counted_as_if_there_were_no_groups() -> None:
-    """PyTorch counts it so: as many times too high as there are groups."""
-    x, w, y = [2, 4, 9, 9], [6, 2, 3, 3], [2, 6, 5, 5]
-    forward = flops_of("aten::convolution", [x, w], [y])
-    assert forward == 2 * 2 * 5 * 5 * 6 * 2 * 3 * 3
-    assert flops_of("aten::convolution_backward", [y, x, w], [w]) == forward
-    settings = (None, None, None, None, False, None, 2, (False, True, False))
-    counted = flop_counter.flop_registry[torch.ops.aten.convolution_backward]
-    assert counted(y, x, w, *settings, out_val=[None, w]) == 2 * forward
 
 
 def test_gradients_count_as_pytorch_does() -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from xsp.cli import jaeger
 from xsp.errors import XspError
+from xsp.show.cli import jaeger
 
 MakeProgram = Callable[[Path, str], Path]
 
@@ -59,28 +59,10 @@ def test_the_named_program_goes_before_the_path_and_the_path_before_what_was_bui
     assert jaeger.find() == by_name
 
 
-def test_a_named_program_that_is_none_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "jaeger").write_text("not to be run")
-    monkeypatch.setenv("XSP_JAEGER", str(tmp_path / "jaeger"))
-    with pytest.raises(XspError, match=r"XSP_JAEGER is .* cannot be run"):
-        jaeger.find()
-
-
 @pytest.mark.parametrize("text", ["http", "-1", "65536", "1e3", "٣"])
 def test_what_is_no_port_is_refused(text: str) -> None:
     with pytest.raises(XspError, match=r"XSP_JAEGER_UI_PORT .* not a port"):
         jaeger.UI.number({"XSP_JAEGER_UI_PORT": text})
-
-
-def test_settings_of_the_user_go_before_ours_unless_they_are_empty(tmp_path: Path) -> None:
-    given = {"XSP_JAEGER_DATA": "/elsewhere", "XSP_JAEGER_UI_CONFIG": "", "HOME": "/home/me"}
-    found = jaeger.environment(tmp_path, given)
-    assert found["XSP_JAEGER_DATA"] == "/elsewhere"
-    assert found["XSP_JAEGER_UI_CONFIG"] == str(jaeger.UI_CONFIGURATION)
-    assert found["HOME"] == "/home/me"
-    assert jaeger.environment(tmp_path, {})["XSP_JAEGER_DATA"] == str(tmp_path)
 
 
 def test_the_command_becomes_jaeger_with_the_shipped_configuration(
@@ -90,7 +72,7 @@ def test_the_command_becomes_jaeger_with_the_shipped_configuration(
     make_program(tmp_path / "bin" / "jaeger", told)
     ports = {port.variable: "0" for port in jaeger.PORTS}
     done = subprocess.run(
-        [sys.executable, "-c", "from xsp.cli import jaeger; jaeger.run(print)"],
+        [sys.executable, "-c", "from xsp.show.cli import jaeger; jaeger.run(print)"],
         env={**os.environ, **ports},
         capture_output=True,
         text=True,
@@ -98,7 +80,7 @@ def test_the_command_becomes_jaeger_with_the_shipped_configuration(
     )
     assert done.returncode == 7, done.stderr
     greeting, ran = done.stdout.split("ran with ")
-    assert "xsp export FILE --to otlp+http://127.0.0.1:" in greeting
+    assert "xsp export FILE --to http://127.0.0.1:" in greeting
     assert ran.splitlines()[0] == f"--config {jaeger.CONFIGURATION}"
     data = tmp_path / "share" / "xsp" / "jaeger"
     assert stat.S_IMODE(data.stat().st_mode) == 0o700
@@ -133,7 +115,7 @@ def test_a_folder_that_cannot_be_made_is_named(
 def test_the_greeting_names_an_address_that_a_browser_can_open(host: str) -> None:
     said = "\n".join(jaeger.greeting({"JAEGER_LISTEN_HOST": host, "XSP_JAEGER_DATA": "/here"}))
     assert "http://127.0.0.1:16686" in said
-    assert "otlp+http://127.0.0.1:4318" in said
+    assert "http://127.0.0.1:4318" in said
     assert "/here" in said
 
 
@@ -146,12 +128,3 @@ def test_the_greeting_warns_where_others_can_read_and_write(
 ) -> None:
     said = "\n".join(jaeger.greeting({"JAEGER_LISTEN_HOST": host, "XSP_JAEGER_DATA": "/here"}))
     assert (f"JAEGER_LISTEN_HOST is {host}: everybody" in said) == open_to_all
-
-
-def test_a_port_that_is_none_is_said_before_jaeger_starts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_program: MakeProgram
-) -> None:
-    make_program(tmp_path / "bin" / "jaeger", "")
-    monkeypatch.setenv("XSP_JAEGER_HEALTH_PORT", "often")
-    with pytest.raises(XspError, match="XSP_JAEGER_HEALTH_PORT is 'often'"):
-        jaeger.run(print)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from xsp.cli.option import complete_target
+from xsp.show.cli.option import complete_target
 
 
 @pytest.fixture(autouse=True)
@@ -21,13 +21,6 @@ def completed(begin: str) -> list[str]:
     return [item.value for item in found]
 
 
-def test_targets_are_completed() -> None:
-    names = ["torchvision:", "timm:", "transformers:", "tf-saved-model:"]
-    assert completed("t") == [*names, "tools", "training.py"]
-    assert completed("torchv") == ["torchvision:"]
-    assert completed("n") == []
-
-
 @pytest.mark.parametrize(
     ("begin", "expected"),
     [
@@ -40,7 +33,3 @@ def test_targets_are_completed() -> None:
 )
 def test_files_in_folders_are_completed(begin: str, expected: list[str]) -> None:
     assert completed(begin) == expected
-
-
-def test_files_below_the_root_are_completed(tmp_path: Path) -> None:
-    assert completed(f"{tmp_path}/tr") == [f"{tmp_path}/training.py"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from importlib.metadata import EntryPoint
@@ -11,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import xsp
-from xsp.cli import app as cli
-from xsp.cli import exit_code
 from xsp.importers import Contents, Recording, Source
-from xsp.importers import format as formats
 from xsp.provider import span_rows
+from xsp.reading.importers import format as formats
+from xsp.show.cli import app as cli
+from xsp.show.cli import exit_code
 
 Said = pytest.CaptureFixture[str]
 
@@ -26,7 +25,7 @@ class Lines:
     name = "lines"
     tool = "a tool of the tests"
 
-    def recognises(self, source: Source) -> bool:
+    def recognizes(self, source: Source) -> bool:
         return source.head.startswith(b"steps ")
 
     def read(self, source: Source) -> Contents:
@@ -34,7 +33,7 @@ class Lines:
             count = int(file.read().split()[1])
         starts = [number * 10_000 for number in range(count)]
         columns = {"start_ns": starts, "end_ns": [start + 10_000 for start in starts]}
-        roots = span_rows({"kind": "pipeline", "name": [f"#{n}" for n in range(count)], **columns})
+        roots = span_rows({"kind": "region", "name": [f"#{n}" for n in range(count)], **columns})
         rows = span_rows({"kind": "op", "name": "aten::add", "thread": 1, **columns})
         return (Recording("Lines 2.0", rows, roots, rank=source.path.stat().st_size % 10),)
 
@@ -50,47 +49,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.undo()
 
 
-def test_import_prints_the_tree_and_saves_the_trace(capsys: Said) -> None:
-    assert cli.run(["import", "net.trace.json"]) == exit_code.OK
-    out, err = capsys.readouterr()
-    assert "recorded by Lines 2.0" in " ".join(out.split())
-    assert "saved to net.xsp; print it again with: xsp show net.xsp" in err
-    assert out.rstrip("\n") == str(xsp.load("net.xsp"))
-
-
-def test_import_saves_where_it_is_told(capsys: Said) -> None:
-    assert cli.run(["import", "net.trace.json", "-o", "other.xsp", "--whole"]) == exit_code.OK
-    trace = xsp.load("other.xsp")
-    assert len(trace.children(trace.root)) == 6
-    assert not Path("net.xsp").exists()
-
-
-def test_several_files_make_one_trace(capsys: Said) -> None:
-    assert cli.run(["import", "net.trace.json", "net2.trace.json"]) == exit_code.OK
-    assert "saved to net.xsp" in capsys.readouterr().err
-    trace = xsp.load("net.xsp")
-    assert [span.name for span in trace.children(trace.root)] == ["rank 7", "rank 9"]
-
-
-def test_import_prints_json_and_saves_nothing(capsys: Said) -> None:
-    assert cli.run(["import", "net.trace.json", "--json"]) == exit_code.OK
-    found = json.loads(capsys.readouterr().out)
-    assert found["metadata"]["imported"]["tool"] == "Lines 2.0"
-    assert not list(Path().glob("*.xsp"))
-
-
 def test_a_recording_is_never_overwritten(capsys: Said) -> None:
     code = cli.run(["import", "net.trace.json", "-o", "./net.trace.json"])
     assert code == exit_code.USAGE
-    assert "is one of the files that are read" in capsys.readouterr().err
+    assert "would replace an input file" in capsys.readouterr().err
     assert Path("net.trace.json").read_text() == "steps 6"
-
-
-def test_show_and_export_take_recordings(capsys: Said) -> None:
-    assert cli.run(["show", "net.trace.json", "net2.trace.json"]) == exit_code.OK
-    assert "rank 9" in capsys.readouterr().out
-    assert cli.run(["export", "net.trace.json", "--to", "net.perfetto.json"]) == exit_code.OK
-    assert "aten::add" in Path("net.perfetto.json").read_text()
 
 
 @pytest.mark.parametrize("command", ["import", "show", "export"])
@@ -136,7 +99,10 @@ def test_a_large_file_has_a_bar_on_a_terminal(
 def test_a_trace_of_xsp_is_not_imported_a_second_time(name: str, capsys: Said) -> None:
     assert cli.run(["import", "net.trace.json", "-o", name]) == exit_code.OK
     assert cli.run(["import", name]) == exit_code.USAGE
-    assert f"{name} is a trace of xsp already: xsp show {name}" in capsys.readouterr().err
+    assert (
+        f"{name} is a trace of xsp already. Print it with: xsp show {name}"
+        in capsys.readouterr().err
+    )
     assert not Path(f"{name}.xsp").exists()
     assert cli.run(["import", name, "-o", "other.xsp"]) == exit_code.OK
     assert xsp.load("other.xsp").spans.equals(xsp.load(name).spans)

@@ -1,15 +1,14 @@
-"""`xsp zoo report`: a folder of results in, a page, a summary or one table out."""
+"""`xsp zoo report` writes a page, a summary or one table of a folder of results."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-import polars as pl
 import pytest
 from zoo_frames import frame, row
 
-from xsp.cli.app import run
+from xsp.show.cli.app import run
 
 
 @pytest.fixture
@@ -34,18 +33,6 @@ def test_a_page_is_written_and_a_summary_printed(
     assert said.err.startswith("the report is results.html")
 
 
-def test_the_page_is_called_as_the_zoo(folder: Path) -> None:
-    file = folder / "results.parquet"
-    pl.read_parquet(file).with_columns(zoo=pl.lit("vision")).write_parquet(file)
-    assert run(["zoo", "report", str(folder)]) == 0
-    assert "<h1>vision</h1>" in (folder.parent / "results.html").read_text(encoding="utf-8")
-
-
-def test_the_table_of_a_folder_is_read_as_the_folder(folder: Path) -> None:
-    assert run(["zoo", "report", str(folder / "results.parquet"), "-o", "zoo.html"]) == 0
-    assert "<h1>results</h1>" in (folder.parent / "zoo.html").read_text(encoding="utf-8")
-
-
 def test_a_table_is_printed_for_people_and_for_programs(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -62,10 +49,10 @@ def test_a_table_is_printed_for_people_and_for_programs(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--csv"], "--csv is of a table: say which, as --table models"),
-        (["--table", "models", "-o", "page.html"], "leave out -o and --open"),
+        (["--csv"], "--csv needs a table. Add --table models."),
+        (["--table", "models", "-o", "page.html"], "Leave out -o and --open"),
         (["--table", "modles"], "'modles' is not one of"),
-        (["-o", "results/results.parquet/"], "choose another -o"),
+        (["-o", "results/results.parquet/"], "Choose another name"),
     ],
     ids=["form", "output", "typo", "itself"],
 )
@@ -81,11 +68,3 @@ def test_a_folder_without_results_is_no_zoo(
 ) -> None:
     assert run(["zoo", "report", str(tmp_path)]) == 3
     assert "holds no results of a zoo" in capsys.readouterr().err
-
-
-def test_every_table_has_a_name_on_the_command_line() -> None:
-    from xsp.cli.zoo.report import report  # noqa: PLC0415
-    from xsp.zoo import TABLES  # noqa: PLC0415
-
-    (option,) = (one for one in report.params if one.name == "name")
-    assert list(getattr(option.type, "choices", ())) == list(TABLES)

@@ -9,10 +9,9 @@ import polars as pl
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from samples import TREES, Node, layer, op, pipeline, trace, transformer, wide
+from samples import TREES, Node, layer, op, pipeline, trace, wide
 
 import xsp
-from xsp.comparison.alignment.sequence import _CELLS
 
 MIRRORED = {"fused": "split", "split": "fused", "removed": "added", "added": "removed"}
 SIDES = {"slower": "faster", "faster": "slower"}
@@ -24,7 +23,7 @@ def compared(a: Node, b: Node, kind: str = "layer") -> pl.DataFrame:
 
 
 def changes(a: Node, b: Node, kind: str = "layer") -> dict[tuple[str | None, str | None], str]:
-    """Return what is not the same, by the paths below the model."""
+    """List the differences, by the paths below the model."""
     table = compared(a, b, kind).filter(pl.col("change") != "same")
     paths = [table[f"path_{side}"].str.strip_prefix("predict/Net/") for side in "ab"]
     return dict(zip(zip(*paths, strict=True), table["change"], strict=True))
@@ -59,27 +58,8 @@ def test_a_renamed_layer_is_paired_with_its_old_self() -> None:
     assert changes(net(block("a"), NORM), net(block("z"), NORM)) == {("a", "z"): "renamed"}
 
 
-def test_another_type_in_its_place_is_a_replacement() -> None:
-    gelu, silu = (layer("act", of) for of in ("GELU", "SiLU"))
-    assert changes(net(NORM, gelu), net(NORM, silu)) == {("act", "act"): "replaced"}
-    first, second = layer("norm1", "LayerNorm"), layer("rms", "RMSNorm")
-    assert changes(net(first, RELU), net(second, RELU)) == {("norm1", "rms"): "replaced"}
-
-
 def test_a_layer_that_changed_its_place_is_moved() -> None:
     assert changes(net(conv(), NORM, RELU), net(RELU, conv(), NORM)) == {("relu", "relu"): "moved"}
-
-
-def test_a_block_of_another_type_in_the_middle_renumbers_those_behind() -> None:
-    before = net(*(block(str(i)) for i in range(40)))
-    after = net(*(block(str(i), "Block" if i != 3 else "Adapter") for i in range(41)))
-    expected = {(str(i), str(i + 1)): "renamed" for i in range(3, 40)}
-    assert changes(before, after) == expected | {(None, "3"): "added"}
-
-
-def test_of_equal_blocks_the_last_is_the_new_one() -> None:
-    before, after = (net(*(block(str(i)) for i in range(count))) for count in (12, 13))
-    assert changes(before, after) == {(None, "12"): "added"}
 
 
 @pytest.mark.parametrize(
@@ -91,7 +71,7 @@ def test_of_equal_blocks_the_last_is_the_new_one() -> None:
         ((conv(parameters=104), RELU), 1),
         ((conv(parameters=104), layer("bn", "Identity"), RELU), 1),
     ],
-    ids=["emptied", "into the first", "under a new name", "normalisation", "its shell left"],
+    ids=["emptied", "into the first", "under a new name", "normalization", "its shell left"],
 )
 def test_layers_that_became_one_are_fused(after: tuple[Node, ...], more: int) -> None:
     before = net(conv(), NORM, RELU)
@@ -105,28 +85,9 @@ def test_layers_that_became_one_are_fused(after: tuple[Node, ...], more: int) ->
     assert split["difference_ns"] == -fused["difference_ns"]
 
 
-def test_a_normalisation_that_is_gone_from_an_unchanged_layer_was_removed() -> None:
-    assert changes(net(conv(), NORM, RELU), net(conv(), RELU)) == {("bn", None): "removed"}
-
-
 def called(path: str, of: str = "Linear", *inside: Node) -> Node:
     """Return a call of the module at a path."""
     return layer(path.rpartition(".")[2], of, *inside, module_path=path)
-
-
-def test_modules_of_a_flattened_model_are_found_by_their_paths() -> None:
-    inside = [called("block.fc"), called("block.bn", "BatchNorm2d"), called("block.act", "ReLU")]
-    before = net(called("fc"), called("block", "Block", *inside))
-    after = net(called("fc"), called("block.fc"), called("block.act", "ReLU"))
-    found = changes(before, after)
-    assert found == {
-        ("block/fc", "fc#2"): "moved",
-        ("block/act", "act"): "moved",
-        ("block/bn", None): "removed",
-        ("block", None): "removed",
-    }
-    costs = compared(before, after).filter(change="removed").sort("path_a")["own_difference_ns"]
-    assert costs.to_list() == [-2_000, -2_000]  # the block's own time, and the normalisation's
 
 
 def test_a_model_in_a_wrapper_is_the_same_model() -> None:
@@ -138,28 +99,12 @@ def test_a_model_in_a_wrapper_is_the_same_model() -> None:
     assert "removed" not in found.values()
 
 
-def test_kernels_of_several_operators_are_fused_by_their_names() -> None:
-    before = net(op("aten::add"), op("aten::relu"), op("aten::mm"))
-    after = net(op("triton_poi_fused_add_relu_0"), op("aten::mm"))
-    assert set(changes(before, after, "op").values()) == {"fused"}
-
-
 def test_operators_are_aligned_by_name_and_ordinal_within_their_layer() -> None:
     adds = [op("aten::add", own_ns=1_000 * (i + 1)) for i in range(4)]
     table = compared(net(*adds), net(*adds[:2], op("aten::mul"), *adds[2:]), "op")
     same = table.filter(pl.col("change") == "same")
     assert (same["difference_ns"].drop_nulls()[1:] == 0).sum() >= 4
     assert Counter(table["change"].to_list()) == {"same": 6, "added": 1}
-
-
-def test_more_siblings_than_a_table_of_scores_holds_are_aligned() -> None:
-    names = ("aten::mul", "aten::add", "aten::sigmoid", "aten::tanh")
-    ops = [op(names[i % 4], own_ns=500) for i in range(3_000)]
-    changed = [op("new"), *ops[:1_000], op("new"), *ops[1_000:], op("new")]
-    assert len(ops) * len(changed) > _CELLS
-    table = compared(net(*ops, op("last")), net(*changed), "op")
-    often = Counter(table["change"].to_list())
-    assert often["same"] >= 2_900
 
 
 @given(tree=TREES)
@@ -225,12 +170,6 @@ def test_own_differences_sum_to_that_of_the_whole(a: Node, b: Node) -> None:
     assert table["path_b"].drop_nulls().is_unique().all()
 
 
-def test_different_models_are_compared_as_wholes_with_a_note() -> None:
-    found = xsp.compare(trace(transformer(2)), trace(net(conv(), NORM)), names=("a", "b"))
-    assert any("no layer of a was found" in note for note in found.notes)
-    assert found.summary["quantity"].to_list()[0] == "latency_ns"
-
-
 def test_a_trace_without_layers_is_compared_by_what_both_have() -> None:
     found = xsp.compare(trace(wide(5)), trace(pipeline("predict", op("aten::mul"))))
     assert found.kind == "op"
@@ -238,24 +177,8 @@ def test_a_trace_without_layers_is_compared_by_what_both_have() -> None:
         xsp.compare(trace(wide(5)), trace(pipeline("predict", op("aten::mul"))), kind="layer")
 
 
-@pytest.mark.parametrize(
-    ("module", "after", "expected"),
-    [
-        ("BatchNorm2d", "Conv2d", "fused"),
-        ("Dropout", "Conv2d", "replaced"),
-        ("BatchNorm2d", "Conv1d", "replaced"),
-    ],
-)
-def test_an_empty_module_behind_the_same_layer_tells_that_a_normalisation_is_in_it(
-    module: str, after: str, expected: str
-) -> None:
-    before = net(conv(), layer("bn", module), RELU)
-    found = set(changes(before, net(conv(after), layer("bn", "Identity"), RELU)).values())
-    assert expected in found
-    assert len(found) == 1
-
-
-def test_normalisations_that_torch_fuses_into_convolutions_are_fused() -> None:
+@pytest.mark.slow
+def test_normalizations_that_torch_fuses_into_convolutions_are_fused() -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
     parts = {"conv": nn.Conv2d(3, 8, 3), "bn": nn.BatchNorm2d(8), "act": nn.ReLU()}

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 from samples import hostile, layer, pipeline, resnet, trace
@@ -101,15 +100,6 @@ def test_a_comparison_cannot_be_changed(found: xsp.Comparison) -> None:
 def test_wrong_arguments_are_refused(count: int, more: dict[str, object], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         xsp.compare(*[trace(resnet())] * count, **more)  # type: ignore[arg-type]
-
-
-def test_the_documentation_has_each_column_and_its_meaning(found: xsp.Comparison) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
-    tables = (
-        found.columns, found.summary_columns, found.type_columns, found.primitive_columns,
-    )  # fmt: skip
-    for name, meaning in (pair for table in tables for pair in table.items()):
-        assert f"| `{name}` | {meaning} |" in page
 
 
 def test_markdown_says_how_many_rows_it_leaves_out(found: xsp.Comparison) -> None:

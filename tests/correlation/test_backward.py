@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unhurried
 
-from xsp.correlation.parent import Trees, correlate
 from xsp.provider.row import SpanRows, span_rows
+from xsp.reading.correlation.parent import Trees, correlate
 
 MAIN, WORKER, ENGINE = 1, 2, 3
 Nested = list[Any]  # names of operators, and pairs of a layer's name and what it holds
@@ -66,7 +66,7 @@ class Step:
         return self
 
     def correlated(self) -> Trees:
-        root = {"kind": "pipeline", "name": "step", "start_ns": [0], "end_ns": [self.now]}
+        root = {"kind": "region", "name": "step", "start_ns": [0], "end_ns": [self.now]}
         return correlate(span_rows({**root, "thread": [MAIN]}), self.as_rows())
 
     def as_rows(self) -> SpanRows:
@@ -76,7 +76,7 @@ class Step:
 
 
 def nest(frame: pl.DataFrame, at: int = 0, *, hide: str = "kernel") -> Nested:
-    """Return what lies under a row, as `Step.forward` takes it."""
+    """List the rows under a row, as `Step.forward` takes them."""
     found: Nested = []
     for row in frame.with_row_index("at").filter(parent=at).to_dicts():
         below = nest(frame, row["at"], hide=hide)
@@ -96,7 +96,7 @@ def chain(frame: pl.DataFrame, name: str) -> list[str]:
 
 
 def backward_of(step: Step) -> Nested:
-    """Return what the step did after its forward pass."""
+    """List the rows of the step after its forward pass."""
     tree = nest(step.correlated().frames[0])
     return tree[tree.index(MARK) + 1 :]
 
@@ -125,19 +125,10 @@ def test_a_derived_layer_says_what_it_is() -> None:
     conv = derived.row(by_predicate=pl.col("name") == "conv2", named=True)
     op = frame.row(by_predicate=pl.col("name") == "c2 backward", named=True)
     assert derived.height == 5
-    assert (conv["kind"], conv["provenance"], conv["thread"]) == ("layer", "derived", ENGINE)
+    assert (conv["kind"], conv["provenance"], conv["thread"]) == ("layer", "inferred", ENGINE)
     assert (conv["attr.module_path"], conv["attr.module_class"]) == ("model.block.conv2", "Conv2d")
     assert (conv["start_ns"], conv["end_ns"]) == (op["start_ns"], op["end_ns"])
     assert conv["sequence"] is None
-
-
-def test_a_layer_covers_its_run_from_the_first_operator_to_the_last() -> None:
-    step = Step().forward([("model", ["a", "b", "c"]), MARK]).backward(["c", "b", "a"])
-    frame = step.correlated().frames[0]
-    derived = frame.filter(pl.col("attr.phase") == "backward").row(0, named=True)
-    ops = frame.filter(pl.col("name").str.ends_with("backward"))
-    assert derived["start_ns"] == ops["start_ns"].min()
-    assert derived["end_ns"] == ops["end_ns"].max()
 
 
 def test_forward_and_backward_of_a_layer_are_both_found() -> None:
@@ -169,100 +160,11 @@ def test_a_residual_connection_breaks_the_run_of_its_block() -> None:
     ]
 
 
-def test_a_layer_that_is_left_and_entered_again_has_two_runs() -> None:
-    step = Step().forward([("a", ["x"]), ("b", ["y"]), MARK]).backward(["x", "y", "x"])
-    run = ("a", ["x backward"])
-    assert backward_of(step) == [run, ("b", ["y backward"]), run]
-
-
-def test_the_accumulation_of_a_gradient_stays_where_time_puts_it() -> None:
-    step = Step().forward([("a", ["x1", "x2"]), ("b", ["y"]), MARK])
-    step.backward(["y", "accumulate", "x2", "accumulate", "x1", "accumulate"])
-    assert backward_of(step) == [
-        ("b", ["y backward"]),
-        "accumulate backward",
-        ("a", ["x2 backward", "accumulate backward", "x1 backward"]),
-        "accumulate backward",
-    ]
-
-
 def test_an_operator_whose_forward_was_not_seen_stays_where_time_puts_it() -> None:
     step = Step().forward([("a", ["x"]), MARK]).backward(["x"])
     step.close(step.open("op", "lost backward", MAIN, sequence=99, forward_thread=MAIN))
     step.close(step.open("op", "strange backward", MAIN, sequence=0, forward_thread=77))
     assert backward_of(step) == [("a", ["x backward"]), "lost backward", "strange backward"]
-
-
-def test_an_operator_made_outside_of_every_layer_stays_where_time_puts_it() -> None:
-    step = Step().forward([("a", ["x"]), "mean", MARK]).backward(["mean", "x"])
-    assert backward_of(step) == ["mean backward", ("a", ["x backward"])]
-
-
-def test_an_operator_made_outside_of_every_layer_breaks_a_run() -> None:
-    step = Step().forward([("a", ["x"]), "mean", MARK]).backward(["x", "mean", "x"])
-    run = ("a", ["x backward"])
-    assert backward_of(step) == [run, "mean backward", run]
-
-
-def test_an_instant_made_outside_of_every_layer_is_in_none_that_it_touches() -> None:
-    step = Step().forward([("a", ["x"]), "mean", MARK])
-    step.close(step.open("op", "x backward", MAIN, sequence=0, forward_thread=MAIN))
-    end = step.now - 10
-    step.close(step.open("op", "mean backward", MAIN, sequence=1, forward_thread=MAIN))
-    step.rows[-1].update(start_ns=end, end_ns=end)
-    assert backward_of(step) == [("a", ["x backward"]), "mean backward"]
-
-
-def test_the_last_operator_that_saw_a_number_is_the_one_that_took_it() -> None:
-    step = Step()
-    for name, inner in (("relu", "detach"), ("conv", "convolution")):
-        layer = step.open("layer", name, MAIN)
-        step.close(step.open("op", inner, MAIN, sequence=5))
-        step.close(layer)
-    step.forward([MARK])
-    step.close(step.open("op", "convolution backward", MAIN, sequence=5, forward_thread=MAIN))
-    assert backward_of(step) == [("conv", ["convolution backward"])]
-
-
-def test_threads_of_the_forward_pass_have_numbers_of_their_own() -> None:
-    step = Step().forward([("a", ["x"])]).forward([("b", ["y"])], thread=WORKER).forward([MARK])
-    step.backward(["y", "x"], thread=MAIN)
-    assert backward_of(step) == [("b", ["y backward"]), ("a", ["x backward"])]
-
-
-def test_operators_of_the_engine_are_no_orphans_once_their_layer_is_known() -> None:
-    step = Step().forward([("a", ["x"]), MARK]).backward(["x", "accumulate"], thread=ENGINE)
-    correlated = step.correlated()
-    assert correlated.orphans == 1
-    assert backward_of(step) == [("a", ["x backward"]), "accumulate backward"]
-
-
-def test_derived_layers_lie_in_the_pipeline_span_of_the_backward_pass() -> None:
-    step = Step().forward([("a", ["x"])])
-    for name in ("first", "second"):
-        span = step.open("pipeline", name, MAIN)
-        step.backward(["x"])
-        step.close(span)
-    run = [("a", ["x backward"])]
-    assert nest(step.correlated().frames[0]) == [("a", ["x"]), ("first", run), ("second", run)]
-
-
-def test_a_gradient_taken_inside_a_layer_is_not_put_into_that_layer_again() -> None:
-    step = Step()
-    forces = step.open("layer", "forces", MAIN)
-    step.forward([("energy", ["e"]), "scale"]).backward(["scale", "e", "scale"])
-    step.close(forces)
-    step.forward([MARK])
-    assert nest(step.correlated().frames[0])[0] == (
-        "forces",
-        [
-            ("energy", ["e"]),
-            "scale",
-            "scale backward",
-            ("energy", ["e backward"]),
-            "scale backward",
-        ],
-    )
 
 
 def test_a_layer_computed_again_in_the_backward_pass_lies_in_the_derived_one() -> None:
@@ -274,61 +176,8 @@ def test_a_layer_computed_again_in_the_backward_pass_lies_in_the_derived_one() -
     assert chain(frame, "again") == ["conv", "checkpoint backward", "block", "step"]
 
 
-def test_a_mark_around_the_backward_pass_leaves_its_operators_their_layers() -> None:
-    step = Step().forward([("a", ["x"]), ("b", ["y"]), MARK])
-    mark = step.open("op", "backward pass", MAIN)
-    step.backward(["y", "x"])
-    step.close(mark)
-    frame = step.correlated().frames[0]
-    assert chain(frame, "y backward") == ["b", "backward pass", "step"]
-    assert chain(frame, "x backward") == ["a", "backward pass", "step"]
-
-
-def test_operators_made_in_a_mark_in_a_layer_get_that_layer() -> None:
-    step = Step().forward([MARK])
-    rows = [step.open(*row, MAIN) for row in (("layer", "a"), ("pipeline", "mark"), ("op", "too"))]
-    step.forward([("b", ["x"]), "y"])
-    for row in reversed(rows):
-        step.close(row)
-    step.backward(["y", "x"])
-    frame = step.correlated().frames[0]
-    assert chain(frame, "y backward") == ["a", "step"]
-    assert chain(frame, "x backward") == ["b", "a", "step"]
-
-
-def test_operators_inside_a_backward_operator_stay_there() -> None:
-    step = Step().forward([("a", ["x"]), MARK])
-    outer = step.open("op", "evaluate_function", MAIN, sequence=0, forward_thread=MAIN)
-    step.backward(["x"])
-    step.close(outer)
-    frame = step.correlated().frames[0]
-    at = frame["name"].to_list().index("x backward")
-    assert frame["name"][frame["parent"][at]] == "evaluate_function"
-    assert frame.filter(kind="layer").height == 2
-
-
-def test_each_thread_of_the_engine_has_derived_layers_of_its_own() -> None:
-    step = Step().forward([("a", ["x", "y"]), MARK])
-    step.backward(["y"], thread=ENGINE).backward(["x"], thread=WORKER)
-    assert backward_of(step) == [("a", ["y backward"]), ("a", ["x backward"])]
-
-
-def test_a_number_that_is_taken_only_later_does_not_count() -> None:
-    step = Step().forward([MARK])
-    step.close(step.open("op", "early backward", MAIN, sequence=1, forward_thread=MAIN))
-    step.forward([("a", ["x"])])
-    assert backward_of(step) == ["early backward", ("a", ["x"])]
-
-
-def test_a_stated_parent_counts_among_backward_operators_too() -> None:
-    step = Step().forward([("a", ["x1", "x2"]), MARK]).backward(["x2"])
-    step.close(step.open("op", "stated", MAIN, parent_id=0))
-    step.backward(["x1"])
-    assert backward_of(step) == [("a", ["x2 backward", "x1 backward"]), "stated"]
-
-
 def evaluations(step: Step, border: int) -> tuple[pl.DataFrame, ...]:
-    roots = {"kind": "pipeline", "name": ["one", "two"], "thread": [MAIN] * 2}
+    roots = {"kind": "region", "name": ["one", "two"], "thread": [MAIN] * 2}
     times = {"start_ns": [0, border], "end_ns": [border, step.now]}
     return correlate(span_rows({**roots, **times}), step.as_rows()).frames
 
@@ -338,16 +187,6 @@ def test_numbers_of_another_evaluation_do_not_count() -> None:
     border = step.now
     step.close(step.open("op", "x backward", MAIN, sequence=0, forward_thread=MAIN))
     assert nest(evaluations(step, border)[1]) == ["x backward"]
-
-
-def test_every_evaluation_may_count_from_the_start() -> None:
-    step = Step().forward([("a", ["x"])]).backward(["x"])
-    border = step.now
-    step.numbers.clear()
-    step.forward([("b", ["y"])]).backward(["y"])
-    first, second = evaluations(step, border)
-    assert nest(first) == [("a", ["x"]), ("a", ["x backward"])]
-    assert nest(second) == [("b", ["y"]), ("b", ["y backward"])]
 
 
 @st.composite
@@ -367,7 +206,7 @@ def named(nested: Nested, prefix: str) -> Nested:
 
 
 def grouped(ops: Sequence[tuple[str, tuple[str, ...]]], depth: int = 0) -> Nested:
-    """Return the tree in which neighbours share the layers that their chains have in common."""
+    """Return the tree in which neighbors share the layers that their chains have in common."""
     found: Nested = []
     for layer, run in groupby(ops, key=lambda op: op[1][depth] if len(op[1]) > depth else None):
         held = list(run)
@@ -380,7 +219,7 @@ def grouped(ops: Sequence[tuple[str, tuple[str, ...]]], depth: int = 0) -> Neste
 
 @unhurried
 @given(st.lists(layers(), min_size=1, max_size=2), st.sampled_from([MAIN, ENGINE]), st.data())
-def test_operators_in_any_order_share_the_layers_that_neighbours_have_in_common(
+def test_operators_in_any_order_share_the_layers_that_neighbors_have_in_common(
     passes: list[Nested], thread: int, data: st.DataObject
 ) -> None:
     step = Step()
@@ -402,21 +241,6 @@ def test_derived_layers_enclose_what_lies_in_them(nested: Nested, data: st.DataO
     above = frame[frame["parent"].to_numpy()[1:]]
     assert (above["start_ns"] <= frame["start_ns"][1:]).all()
     assert (above["end_ns"] >= frame["end_ns"][1:]).all()
-    derived = frame["provenance"] == "derived"
+    derived = frame["provenance"] == "inferred"
     assert frame.height == 1 + rows.height + derived.sum()
     assert frame["start_ns"].is_sorted()
-
-
-def test_a_layer_around_both_forward_and_backward_gets_no_backward_layer() -> None:
-    step = Step()
-    layer = step.open("layer", "train", MAIN)
-    step.forward(["linear"]).backward(["linear"]).close(layer)
-    (found,) = step.correlated().frames
-    parents = dict(zip(found["name"], found["parent"], strict=True))
-    assert parents == {
-        "step": -1,
-        "train": 0,
-        "linear": 1,
-        "linear backward": 1,
-        "linear kernel": 3,
-    }

@@ -6,14 +6,14 @@ import gpu
 import numpy as np
 import polars as pl
 import pytest
-from gpu import EVERYTHING, MAIN, WORKER, Gpu, Played, Step, Work, homes, launch, right_homes
+from gpu import EVERYTHING, MAIN, Gpu, Played, Step, Work, homes, launch, right_homes
 from hypothesis import given
 from hypothesis import strategies as st
 from strategies import unhurried
 
-from xsp.correlation.parent import Trees, correlate
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider.row import SpanRows, span_rows
+from xsp.reading.correlation.parent import Trees, correlate
 
 DEVICE = [*(kind.value for kind in DEVICE_ACTIVITIES), "sync"]
 
@@ -88,7 +88,7 @@ def test_a_kernel_of_a_launch_outside_of_every_evaluation_is_left_out() -> None:
     later = Played(played.roots[1:], played.rows)
     correlated = later.correlate()
     assert correlated.outside == 2  # the launch and its kernel, which ends in the second
-    assert correlated.frames[0]["kind"].to_list() == ["pipeline", "launch", "kernel"]
+    assert correlated.frames[0]["kind"].to_list() == ["region", "launch", "kernel"]
 
 
 def test_a_kernel_without_launch_becomes_an_orphan() -> None:
@@ -103,22 +103,6 @@ def test_a_kernel_without_launch_becomes_an_orphan() -> None:
     assert (correlated.orphans, correlated.unlaunched) == (1, 1)
 
 
-def test_an_orphan_on_a_stream_lies_in_nothing_else_on_it() -> None:
-    rows = span_rows(
-        {
-            "kind": ["sync", "kernel"],
-            "name": ["wait", "gemm"],
-            "start_ns": [10, 20],
-            "end_ns": [50, 40],
-            "device": 0,
-            "stream": 7,
-        }
-    )
-    correlated = correlate(gpu.Gpu([]).play().roots.with_columns(start_ns=0), rows)
-    assert {home for _, home in names(correlated.frames[0])[1:]} == {"predict"}
-    assert (correlated.orphans, correlated.unlaunched) == (2, 1)
-
-
 def test_the_nodes_of_a_graph_lie_in_its_launch_in_the_order_of_their_capture() -> None:
     nodes = [Work(f"n{i}", 50, stream=7 + i % 2, node=i) for i in (3, 1, 2)]
     model = [Step(Kind.LAYER, "net", (launch(*nodes, name="cudaGraphLaunch", twice=True),))]
@@ -129,44 +113,6 @@ def test_the_nodes_of_a_graph_lie_in_its_launch_in_the_order_of_their_capture() 
         ("n3", "cudaGraphLaunch"),
         ("cucudaGraphLaunch", "cudaGraphLaunch"),
     ]
-
-
-def test_a_node_that_states_its_captured_operator_lies_in_that() -> None:
-    captured = Step(Kind.OP, "mm")
-    replay = launch(Work("known", node=1), Work("unknown", node=2), name="cudaGraphLaunch")
-    played = Gpu([captured, replay]).play()
-    known = pl.col("name") == "known"
-    rows = played.rows.with_columns(
-        id=pl.when(pl.col("kind") == "op").then(5),
-        parent_id=pl.when(known).then(5).when(pl.col("name") == "unknown").then(6),
-    )
-    frame = Played(played.roots, rows).correlate().frames[0]
-    assert dict(names(frame)) == {
-        "predict": None,
-        "mm": "predict",
-        "cudaGraphLaunch": "predict",
-        "known": "mm",
-        "unknown": "cudaGraphLaunch",
-    }
-
-
-def test_a_launch_inside_another_of_its_own_id_is_not_between_a_kernel_and_its_operator() -> None:
-    model = [Step(Kind.OP, "mm", (Step(Kind.LAUNCH, "outer", (launch(Work()),), own_ns=50),))]
-    played = Gpu(model).play()
-    assert dict(names(played.correlate().frames[0]))["gemm"] == "mm"
-
-
-def test_an_id_that_is_given_again_belongs_to_the_launch_before() -> None:
-    played = Gpu([Step(Kind.OP, "mm", (launch(Work()),))]).play(3)
-    again = Played(
-        played.roots,
-        played.rows.with_columns(
-            correlation_id=pl.when(pl.col("correlation_id").is_not_null()).then(1)
-        ),
-    )
-    correlated = again.correlate()
-    assert found(correlated) == expected(played)
-    assert correlated.ambiguous_parents == 0
 
 
 def test_an_id_of_two_launches_in_one_evaluation_is_contested() -> None:
@@ -191,7 +137,7 @@ def coroutines(*, overlap: bool) -> Trees:
             "correlation_id": [None, None, None, 1, 1],
         }
     )
-    root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 100, "thread": MAIN}
+    root = {"kind": ["region"], "name": "predict", "start_ns": 0, "end_ns": 100, "thread": MAIN}
     return correlate(span_rows(root), rows)
 
 
@@ -202,15 +148,7 @@ def test_a_launch_in_two_spans_that_overlap_is_contested() -> None:
     assert dict(names(correlated.frames[0]))["gemm"] == "mm"
 
 
-def test_a_thread_without_layers_keeps_its_kernels_under_its_operators() -> None:
-    worker = Step(Kind.OP, "worker", (launch(Work("there"), thread=WORKER),), thread=WORKER)
-    played = Gpu([Step(Kind.LAYER, "net", own_ns=9_000), worker]).play()
-    correlated = played.correlate()
-    assert dict(names(correlated.frames[0]))["there"] == "worker"
-    assert correlated.orphans == 1
-
-
-@pytest.mark.slow
+@pytest.mark.timing
 def test_a_million_rows_of_launches_and_kernels_take_seconds() -> None:
     played = many(1_000_000)
     begin = time.perf_counter()
@@ -251,5 +189,5 @@ def many(count: int) -> Played:
     nulls = [pl.when(pl.col(n) >= 0).then(n).alias(n) for n in places]
     rows = span_rows(rows.with_columns(nulls).to_dict())
     assert layers
-    root = {"kind": ["pipeline"], "name": "predict", "start_ns": 0, "end_ns": 10 + ops * 100}
+    root = {"kind": ["region"], "name": "predict", "start_ns": 0, "end_ns": 10 + ops * 100}
     return Played(span_rows({**root, "thread": MAIN, "attr.op": -1}), rows)

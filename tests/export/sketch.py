@@ -10,8 +10,8 @@ import polars as pl
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from xsp.export import label
-from xsp.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
+from xsp.show.export import label
+from xsp.show.export.picture import LINK_SCHEMA, SPAN_SCHEMA, Picture, Service, Slice
 
 TYPES: dict[str, Any] = {
     "xsp.text": pl.String,
@@ -113,7 +113,7 @@ def told_attributes(span: Told) -> dict[str, Any]:
 
 
 # A picture is many draws: as many of them as take a second or two.
-some = settings(max_examples=40, deadline=None)
+some = settings(max_examples=20, deadline=None)
 
 NASTY = st.sampled_from(
     [

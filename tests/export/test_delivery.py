@@ -1,96 +1,179 @@
 from __future__ import annotations
 
-import signal
-import threading
-import time
-from collections.abc import Iterator
+import logging
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
-from deliveries import ALL, TRACE_ID, both, delivered, failing, isolate, to_server
-from otlp_server import Reply, Server, first, free_port, make_chunk, make_chunks, serving
+import samples
+from otlp_server import (
+    Reply,
+    Tls,
+    first,
+    free_port,
+    make_chunk,
+    make_chunks,
+    make_tls,
+    refusing,
+    serving,
+)
+from urllib3.util import Retry
 
-from xsp.export.otlp import Chunk, Delivery
-from xsp.export.otlp.delivery import Client, Sender, _why
+import xsp
+from xsp.export import Delivery, endpoint
+from xsp.show.export.delivery import deliver
+from xsp.show.export.otlp import Chunk
+
+ALL = "OTEL_EXPORTER_OTLP_"
 
 
 @pytest.fixture(autouse=True)
-def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    isolate(monkeypatch, tmp_path)
+def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no variables in, and nobody wait between two attempts."""
+    for name in list(os.environ):
+        if name.startswith("OTEL_") or name.lower().endswith(("_proxy", "_ca_bundle")):
+            monkeypatch.delenv(name)
+    monkeypatch.setattr(Retry, "sleep", lambda self, response=None: None)
+    # pytest keeps log records, and that of a repeated request keeps its connection open.
+    monkeypatch.setattr(logging.getLogger("urllib3.connectionpool"), "disabled", True)
+    monkeypatch.setenv(ALL + "TIMEOUT", "30000")  # a busy machine is slow
 
 
-@both
-def test_all_accepted_is_all_there(protocol: str) -> None:
-    with serving(protocol) as server:
-        result = delivered(make_chunks(5), to_server(protocol, server.port))
-    assert (result.sent, result.accepted, result.rejected, result.undelivered) == (50, 50, 0, 0)
-    assert result.spool is None
-    assert result.trace_id == TRACE_ID.hex()
-    assert dict(server.accepted) == dict.fromkeys(range(1, 51), 1)
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Tls:
+    return make_tls(tmp_path_factory.mktemp("tls"))
 
 
-@both
-def test_a_trace_without_spans_asks_nobody(protocol: str) -> None:
-    assert delivered([], to_server(protocol, free_port())).sent == 0
+def tried(chunks: Iterable[Chunk], to: str, total: int | None = None) -> Delivery:
+    """Deliver chunks; a lazy iterator of them needs the total."""
+    chunks = list(chunks) if total is None else chunks
+    spans = sum(chunk.spans for chunk in chunks) if total is None else total
+    result = deliver(chunks, endpoint(to), trace_id="ab", total=spans)
+    assert result.sent == result.accepted + result.rejected + result.undelivered == spans
+    assert endpoint(to).url in result.message
+    assert result.message.isprintable()
+    return result
 
 
-@both
-def test_a_third_rejected_is_counted_and_kept(protocol: str) -> None:
+def failing(chunks: Iterable[Chunk], to: str, total: int | None = None) -> Delivery:
+    """Deliver, and check what holds for every failure."""
+    result = tried(chunks, to, total)
+    assert result.accepted < result.sent
+    assert "Remedy: " in result.message
+    return result
+
+
+# What arrives
+
+
+def test_headers_and_compression_of_the_variables_are_used(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(ALL + "HEADERS", "x-team=a%20b,Authorization=Bearer%20xyz")
+    monkeypatch.setenv(ALL + "COMPRESSION", "gzip")
+    chunk = make_chunk(1, 10, padding=1000)
+    with serving() as server:
+        tried([chunk], server.url)
+    (request,) = server.requests
+    assert request.headers["x-team"] == "a b"
+    assert request.headers["authorization"] == "Bearer xyz"
+    assert request.headers["content-encoding"] == "gzip"
+    assert int(request.headers["content-length"]) < len(chunk.body) / 2
+    assert request.headers["content-type"] == "application/x-protobuf"
+    assert request.headers["user-agent"] == f"xsp-OTLP-exporter-Python/{xsp.__version__}"
+    assert (request.body, request.path) == (chunk.body, "/v1/traces")
+
+
+# What a server answers
+
+
+def test_rejected_spans_are_counted_and_told() -> None:
     script = first(1, lambda number, body: Reply(rejected=3, message="no service.name"))
-    with serving(protocol, script) as server:
-        result = failing([make_chunk(1, 9), make_chunk(10, 9)], to_server(protocol, server.port))
+    with serving(script) as server:
+        result = failing([make_chunk(1, 9), make_chunk(10, 9)], server.url)
     assert (result.sent, result.accepted, result.rejected, result.undelivered) == (18, 15, 3, 0)
     assert "no service.name" in result.message
     assert len(server.requests) == 2  # never repeated
 
 
-def _restarted(protocol: str, server: Server, chunks: list[Chunk]) -> Iterator[Chunk]:
-    """Yield chunks, and kill the server half-way."""
-    half = len(chunks) // 2
-    yield from chunks[:half]
-    server.stop()
-    yield from chunks[half:]
+def test_a_warning_without_rejected_spans_is_passed_on() -> None:
+    with serving(lambda number, body: Reply(message="old schema")) as server:
+        result = tried(make_chunks(2), server.url)
+    assert result.accepted == 20
+    assert "old schema" in result.message
 
 
-@both
-def test_killed_and_started_again_all_is_accepted_once(
-    protocol: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("body", "kind", "said"),
+    [
+        (b"<html>Jaeger UI</html>", "text/html", "text/html"),
+        (b"\xff\xff\xff", "application/x-protobuf", "not OTLP"),
+        (b"[" * 100_000, "application/json", "not OTLP"),
+        (b'{"partialSuccess":{"rejectedSpans":1e999}}', "application/json", "not OTLP"),
+        (b'{"a":"\xff"}', "application/json", "not OTLP"),
+        (b"x", "\x1b]0;title\x07", "not OTLP"),
+    ],
+)
+def test_an_answer_that_is_not_otlp_is_no_acceptance(body: bytes, kind: str, said: str) -> None:
+    with serving(lambda n, b: Reply(body=body, headers={"content-type": kind})) as server:
+        result = failing(make_chunks(2), server.url)
+    assert (result.accepted, result.undelivered) == (0, 20)
+    assert said in result.message
+    assert "/v1/traces" in result.message
+
+
+def test_a_server_that_stays_busy_is_given_up() -> None:
+    with serving(refusing(503, "full", headers={"retry-after": "86400"})) as server:
+        result = failing(make_chunks(3), server.url)
+    assert len(server.requests) == 4
+    assert result.undelivered == 30
+    assert "HTTP 503 Service Unavailable (full)" in result.message
+    assert "send the spans later" in result.message
+
+
+def test_no_server_makes_the_user_wait_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits: list[float | None] = []
+    monkeypatch.setattr(
+        Retry, "sleep", lambda self, response: waits.append(self.get_retry_after(response))
+    )
+    with serving(first(1, refusing(429, headers={"retry-after": "86400"}))) as server:
+        tried(make_chunks(1), server.url)
+    assert waits == [10.0]
+
+
+@pytest.mark.parametrize("status", [400, 413, 422])
+def test_a_request_refused_for_what_it_holds_stops_no_other(status: int) -> None:
+    with serving(first(1, refusing(status, "bad span"))) as server:
+        result = failing(make_chunks(3), server.url)
+    assert (result.accepted, result.rejected) == (20, 10)
+    assert dict(server.accepted) == dict.fromkeys(range(11, 31), 1)
+    assert "bad span" in result.message
+
+
+@pytest.mark.parametrize(
+    ("where", "user", "query"),
+    [("header", "", ""), ("user", "me:s3cr3t@", ""), ("query", "", "/v1/traces?key=s3cr3t")],
+)
+@pytest.mark.parametrize("answer", [refusing(403, "no: s3cr3t"), refusing(200, "no: s3cr3t")])
+def test_credentials_appear_nowhere(
+    where: str, user: str, query: str, answer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ALL + "TIMEOUT", "10000")
-    with serving(protocol) as killed:
-        again: list[Any] = []
-
-        def start() -> None:
-            again.append(serving(protocol, port=killed.port))
-            again.append(again[0].__enter__())
-
-        timer = threading.Timer(0.5, start)
-        timer.start()
-        chunks = _restarted(protocol, killed, make_chunks(6))
-        try:
-            result = delivered(chunks, to_server(protocol, killed.port), total=60)
-        finally:
-            timer.join()
-            again[0].__exit__(None, None, None)
-    assert result.accepted == 60
-    assert len(killed.accepted) == 30
-    assert killed.accepted + again[1].accepted == dict.fromkeys(range(1, 61), 1)
+    if where == "header":
+        monkeypatch.setenv(ALL + "HEADERS", "authorization=Bearer%20s3cr3t")
+    with serving(answer) as server:
+        to = f"http://{user}127.0.0.1:{server.port}{query}"
+        result = tried(make_chunks(1), to)
+    assert "no: ***" in result.message
+    assert "s3cr3t" not in f"{result!r}{endpoint(to)!r}{endpoint(to)}"
 
 
-@both
-def test_killed_within_a_request_the_rest_is_kept(protocol: str) -> None:
-    script = lambda number, body: Reply(hang=number == 2)  # noqa: E731
-    with serving(protocol, script) as server:
-        timer = threading.Timer(0.2, server.stop)
-        timer.start()
-        result = failing(make_chunks(6), to_server(protocol, server.port))
-        timer.join()
-    assert (result.accepted, result.undelivered) == (20, 40)
-    assert dict(server.accepted) == dict.fromkeys(range(1, 21), 1)
+# Nobody there, or somebody else
 
 
-def test_what_nobody_will_take_is_not_made() -> None:
+def test_nobody_there_is_said_at_once_and_no_more_is_made() -> None:
     made = []
 
     def lazily() -> Iterator[Chunk]:
@@ -98,9 +181,45 @@ def test_what_nobody_will_take_is_not_made() -> None:
             made.append(number)
             yield make_chunk(1 + number, 1)
 
-    result = failing(lazily(), to_server("http", free_port()), total=50)
+    result = failing(lazily(), f"http://127.0.0.1:{free_port()}", total=50)
     assert made == [0]
-    assert (result.sent, result.undelivered) == (50, 50)
+    assert (result.accepted, result.rejected, result.undelivered) == (0, 0, 50)
+    assert "Connection refused" in result.message
+    assert "xsp jaeger" in result.message
+
+
+def test_what_was_not_taken_is_sent_again_under_the_same_ids(tmp_path: Path) -> None:
+    trace = samples.trace(samples.resnet(), began_unix_ns=1)
+    with (
+        serving(lambda number, body: Reply(rejected=1)) as first_time,
+        pytest.raises(xsp.ExportError),
+    ):
+        trace.export(first_time.url)
+    saved = xsp.load(trace.save(tmp_path / "net.xsp"))
+    with serving() as again:
+        assert saved.export(again.url).accepted == len(trace)
+    assert [one.body for one in again.requests] == [one.body for one in first_time.requests]
+
+
+def test_a_server_that_never_answers_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALL + "TIMEOUT", "100")
+    with serving(lambda number, body: Reply(hang=True)) as server:
+        result = failing(make_chunks(30), server.url)
+    assert result.undelivered == 300
+    assert "OTEL_EXPORTER_OTLP_TIMEOUT" in result.message
+
+
+def test_killed_within_the_delivery_the_rest_is_counted() -> None:
+    with serving() as server:
+
+        def killing() -> Iterator[Chunk]:
+            yield from make_chunks(2)
+            server.stop()
+            yield make_chunk(21, 10)
+
+        result = failing(killing(), server.url, total=60)
+    assert (result.accepted, result.undelivered) == (20, 40)
+    assert dict(server.accepted) == dict.fromkeys(range(1, 21), 1)
 
 
 def test_ctrl_c_passes() -> None:
@@ -108,36 +227,48 @@ def test_ctrl_c_passes() -> None:
         yield make_chunk(1, 5)
         raise KeyboardInterrupt
 
-    with serving("http") as server, pytest.raises(KeyboardInterrupt):
-        delivered(interrupted(), to_server("http", server.port), total=10)
+    with serving() as server, pytest.raises(KeyboardInterrupt):
+        tried(interrupted(), server.url, total=10)
 
 
-@both
-def test_ctrl_c_while_the_server_keeps_us_waiting(
-    protocol: str, monkeypatch: pytest.MonkeyPatch
+# TLS
+
+
+def test_tls_with_the_authority_named(certificates: Tls, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(ALL + "CERTIFICATE", str(certificates.authority))
+    with serving(tls=certificates) as server:
+        assert tried(make_chunks(3), f"https://localhost:{server.port}").accepted == 30
+    assert server.accepted.total() == 30
+
+
+def test_tls_with_a_certificate_of_the_client(
+    certificates: Tls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(ALL + "TIMEOUT", "10000")
-    main = threading.main_thread().ident
-    assert main is not None
-    timer = threading.Timer(0.3, signal.pthread_kill, (main, signal.SIGINT))
-    with serving(protocol, lambda number, body: Reply(hang=True)) as server:
-        to = to_server(protocol, server.port)
-        timer.start()
-        began = time.monotonic()
-        with pytest.raises(KeyboardInterrupt):
-            delivered(make_chunks(3), to)
-        assert time.monotonic() - began < 5
-        timer.join()
+    asking = replace(certificates, asks_client=True)
+    monkeypatch.setenv(ALL + "CERTIFICATE", str(asking.authority))
+    with serving(tls=asking) as server:
+        to = f"https://localhost:{server.port}"
+        assert failing(make_chunks(1), to).undelivered == 10
+        monkeypatch.setenv(ALL + "CLIENT_CERTIFICATE", str(asking.client_certificate))
+        monkeypatch.setenv(ALL + "CLIENT_KEY", str(asking.client_key))
+        assert tried(make_chunks(1), to).accepted == 10
 
 
-def test_spans_that_never_came_are_not_counted_as_delivered() -> None:
-    with serving("http") as server:
-        result = failing(make_chunks(1), to_server("http", server.port), total=12)
-    assert (result.sent, result.accepted, result.undelivered) == (12, 10, 2)
+def test_a_certificate_that_nobody_knows(certificates: Tls) -> None:
+    with serving(tls=certificates) as server:
+        result = failing(make_chunks(1), f"https://localhost:{server.port}")
+    assert "unable to get local issuer certificate" in result.message
+    assert "OTEL_EXPORTER_OTLP_CERTIFICATE" in result.message
 
 
-def test_without_a_remedy_there_is_no_word_of_one() -> None:
-    sender = Sender(cast(Client, None), to_server("http", 4318))
-    sender.note("says: all is lost", "")
-    told = _why(Delivery(10, 0, 0, "otlp://host:4317", ""), sender)
-    assert told.endswith("otlp://host:4317 says: all is lost.")
+# Proxies
+
+
+@pytest.mark.parametrize("name", ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"])
+def test_a_proxy_of_the_environment_is_used(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as proxy:
+        monkeypatch.setenv(name, f"http://me:p%77@127.0.0.1:{proxy.port}")
+        tried(make_chunks(1), "http://jaeger.invalid:4318")
+    (request,) = proxy.requests
+    assert request.path == "http://jaeger.invalid:4318/v1/traces"
+    assert request.headers["proxy-authorization"] == "Basic bWU6cHc="

@@ -11,26 +11,25 @@ from typing import Any
 import polars as pl
 import samples
 from hypothesis import given
-from samples import layer, op, pipeline
+from samples import op, pipeline
 from sketch import some
 from timelines import frame, frames, row
 
-from xsp.export.flame import folded, speedscope
-from xsp.export.reduction import reduce
-from xsp.trace import Trace
+from xsp.show.export.flame import write_folded, write_speedscope
+from xsp.show.export.reduction import reduce
 
 METADATA = {"name": "Net", "xsp_version": "0.1.0", "environment": {"gpus": [{"name": "H200"}]}}
 
 
 def document(spans: pl.DataFrame) -> Any:
     file = io.BytesIO()
-    speedscope.write(reduce(spans, None), METADATA, file)
+    write_speedscope(reduce(spans, None), METADATA, file)
     return json.loads(file.getvalue())
 
 
 def lines(spans: pl.DataFrame, metadata: Any = METADATA) -> list[tuple[list[str], int]]:
     file = io.BytesIO()
-    folded.write(reduce(spans, None), metadata, file)
+    write_folded(reduce(spans, None), metadata, file)
     parted = [line.rpartition(" ") for line in file.getvalue().decode().splitlines()]
     return [(stack.split(";"), int(weight)) for stack, _, weight in parted]
 
@@ -103,29 +102,6 @@ def test_stacks_of_any_tree_sum_to_its_latency(node: samples.Node) -> None:
     assert len({tuple(stack) for stack, _ in found}) == len(found)
 
 
-@some
-@given(samples.TREES)
-def test_speedscope_takes_a_trace_with_any_names(node: samples.Node) -> None:
-    check(document(samples.trace(pipeline("predict", node)).spans))
-
-
-def test_layers_have_the_path_and_class_of_their_module() -> None:
-    conv = layer("0", "Conv2d", op("aten::conv2d", own_ns=7), own_ns=3, module_path="stem.0")
-    trace = samples.trace(pipeline("predict", conv, own_ns=1))
-    assert lines(trace.spans, trace.metadata) == [
-        (["predict"], 1),
-        (["predict", "stem.0 Conv2d"], 3),
-        (["predict", "stem.0 Conv2d", "aten::conv2d"], 7),
-    ]
-
-
-def test_equal_stacks_are_one_line_and_one_frame() -> None:
-    node = pipeline("predict", *(op("aten::add", own_ns=5) for _ in range(3)), own_ns=0)
-    trace = samples.trace(node)
-    assert lines(trace.spans, trace.metadata) == [(["predict", "aten::add"], 15)]
-    assert len(document(trace.spans)["shared"]["frames"]) == 2
-
-
 def test_what_separates_names_and_lines_does_not_stand_in_a_name() -> None:
     trace = samples.trace(pipeline("a;b\nc", op("void f<int; 2>(x)\r\n 12", own_ns=4), own_ns=1))
     assert lines(trace.spans, trace.metadata) == [
@@ -155,18 +131,3 @@ def test_a_stream_is_a_profile_whose_kernels_stand_on_their_operators() -> None:
         (["thread 2", "span 1 Net", "span 4"], 10),
         (["device 0 H200, stream 7", "span 1 Net", "span 2", "span 3"], 25),
     ]
-
-
-def test_a_kernel_that_ends_after_the_root_lengthens_its_profile_alone() -> None:
-    late = row(2, 1, 5, 40, kind="kernel", device=0, stream=7)
-    written = document(frame(row(1, None, 0, 9), late))
-    check(written)
-    assert [profile["endValue"] for profile in written["profiles"]] == [9, 40]
-
-
-def test_a_large_trace_is_written_whole(tmp_path: Any) -> None:
-    trace: Trace = samples.trace(samples.wide(5_000))
-    assert trace.export(tmp_path / "wide.speedscope.json").sent == len(trace)
-    assert trace.export(tmp_path / "wide.folded").sent == len(trace)
-    summed = [line.split()[-1] for line in (tmp_path / "wide.folded").read_text().splitlines()]
-    assert sum(map(int, summed)) == trace.spans["latency_ns"][0]

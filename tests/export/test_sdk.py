@@ -9,11 +9,8 @@ from opentelemetry import context
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import StatusCode
 from sketch import (
-    OTHER_TRACE,
-    SERVICES,
-    TRACE_ID,
     Told,
     comparable,
     picture,
@@ -24,12 +21,10 @@ from sketch import (
     told_attributes,
 )
 
-import xsp
 from xsp import ExportError
-from xsp.export.otlp import Delivery
-from xsp.export.picture import Picture
-from xsp.export.sdk import hand_over
-from xsp.trace.attribute import SCHEMA_URL
+from xsp.export import Delivery
+from xsp.show.export.picture import Picture
+from xsp.show.export.sdk import hand_over
 
 
 class Moody:
@@ -103,60 +98,11 @@ def test_an_exporter_gets_every_span_as_it_was(drawn: Picture) -> None:
     assert [read(span) for span in exporter.get_finished_spans()] == expected
 
 
-@some
-@given(pictures())
-def test_spans_are_written_by_the_sdk_itself(drawn: Picture) -> None:
-    exporter = InMemorySpanExporter()
-    hand_over([drawn], exporter)
-    for span in exporter.get_finished_spans():
-        assert span.to_json()
-
-
-def test_a_span_is_sampled_internal_and_of_our_scope() -> None:
-    exporter = InMemorySpanExporter()
-    hand_over([picture(told(1, 9), told(2, 1), trace_state="a=1")], exporter)
-    root, child = exporter.get_finished_spans()
-    for span in (root, child):
-        known, scope = span.get_span_context(), span.instrumentation_scope
-        assert known is not None
-        assert scope is not None
-        assert known.is_valid
-        assert known.trace_flags.sampled
-        assert known.trace_id.to_bytes(16, "big") == TRACE_ID
-        assert dict(known.trace_state) == {"a": "1"}
-        assert span.kind is SpanKind.INTERNAL
-        assert (scope.name, scope.version) == ("xsp", xsp.__version__)
-        assert scope.schema_url == SCHEMA_URL
-    assert root.parent is not None
-    assert child.parent is not None
-    assert (root.parent.is_remote, child.parent.is_remote) == (True, False)
-
-
-def test_spans_of_a_service_share_its_resource() -> None:
-    exporter = InMemorySpanExporter()
-    hand_over([picture(told(1), told(2), told(3, service="framework"))], exporter)
-    one, other, third = (span.resource for span in exporter.get_finished_spans())
-    assert one is other
-    assert dict(third.attributes) == {**SERVICES[1].attributes, "a.list": ("x", "y")}
-
-
-def test_spans_come_in_chunks() -> None:
-    exporter = Moody()
-    assert counts(hand_over([many(5_000)], exporter)) == (5_000, 0)
-    assert exporter.given == [2_048, 2_048, 904]
-
-
 def test_a_refused_chunk_is_counted_and_the_next_one_tried() -> None:
     exporter = Moody(SpanExportResult.SUCCESS, SpanExportResult.FAILURE)
     with pytest.raises(ExportError, match="took 2,952 of 5,000 spans and refused") as told_it:
         hand_over([many(5_000)], exporter)
     assert counts(told_it.value.delivery) == (2_952, 2_048)
-
-
-def test_an_exporter_that_answers_nothing_has_accepted_nothing() -> None:
-    with pytest.raises(ExportError) as told_it:
-        hand_over([many(3)], Moody(None))
-    assert counts(told_it.value.delivery) == (0, 3)
 
 
 def test_an_exporter_that_raises_is_told_with_what_it_had_accepted() -> None:
@@ -172,20 +118,6 @@ def test_an_exporter_that_raises_is_told_with_what_it_had_accepted() -> None:
     assert len(exporter.given) == 2
 
 
-def test_what_was_accepted_of_pictures_before_is_counted() -> None:
-    exporter = Moody(SpanExportResult.SUCCESS, RuntimeError())
-    with pytest.raises(ExportError, match="had accepted 3 of 7 spans") as told_it:
-        hand_over([many(3), many(4)], exporter)
-    done = cast(Delivery, told_it.value.delivery)
-    assert (done.sent, done.accepted, done.rejected) == (7, 3, 0)
-
-
-def test_the_exporter_is_left_running() -> None:
-    exporter = Moody()
-    hand_over([many(1)], exporter)
-    assert not exporter.shut_down
-
-
 def test_what_the_exporter_sends_is_not_traced_itself() -> None:
     before = context.get_current()
     exporter = Moody(RuntimeError())
@@ -193,16 +125,3 @@ def test_what_the_exporter_sends_is_not_traced_itself() -> None:
         hand_over([many(1)], exporter)
     assert exporter.suppressed == [True]
     assert context.get_current() == before
-
-
-def test_links_name_other_traces() -> None:
-    exporter = InMemorySpanExporter()
-    hand_over([picture(told(links=((OTHER_TRACE, 5, "run"),)))], exporter)
-    [span] = exporter.get_finished_spans()
-    assert span.links[0].context.trace_id == int.from_bytes(OTHER_TRACE, "big")
-
-
-def test_a_picture_without_spans_troubles_nobody() -> None:
-    exporter = Moody()
-    assert counts(hand_over([picture()], exporter)) == (0, 0)
-    assert exporter.given == []

@@ -22,7 +22,7 @@ FIELDS: dict[str, Any] = {
 
 def row(span_id: int, parent: int | None, start: int, end: int, **more: Any) -> dict[str, Any]:
     """Return a span; fields of `attributes` are given among the columns."""
-    kind = more.get("kind", "pipeline" if parent is None else "op")
+    kind = more.get("kind", "region" if parent is None else "op")
     device = more.get("device")
     known: dict[str, Any] = {
         "span_id": span_id,

@@ -40,7 +40,7 @@ class Visit:
 
     rows: Any
     tables: Any
-    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
     dropped: int
 
     def count(self, kind: str) -> int:
@@ -66,7 +66,7 @@ def visit(
     finally:
         kept = provider.stop()
     tables = getattr(kept.data, "tables", {})
-    return Visit(provider.spans(kept), tables, kept.problems, kept.dropped)
+    return Visit(provider.spans(kept), tables, kept.warnings, kept.dropped)
 
 
 def cupti_provider() -> Any:
@@ -94,9 +94,9 @@ def together() -> Iterator[tuple[str, bool | None]]:
     import torch  # noqa: PLC0415
 
     import xsp  # noqa: PLC0415
-    from xsp.session.settings import settings_of  # noqa: PLC0415
-    from xsp.target import isolation  # noqa: PLC0415
-    from xsp.target.spec import Spec  # noqa: PLC0415
+    from xsp.measuring.target import isolation  # noqa: PLC0415
+    from xsp.measuring.target.spec import Spec  # noqa: PLC0415
+    from xsp.record.session.settings import settings_of  # noqa: PLC0415
 
     yield f"PyTorch {torch.__version__}, CUDA {torch.version.cuda}", None
     here = xsp.measure(scenes.attention, levels=4, runs=3, progress=False)
@@ -105,8 +105,8 @@ def together() -> Iterator[tuple[str, bool | None]]:
     for where, trace in (("this process", here), ("processes of their own", there)):
         kernels = int((trace.spans["kind"] == "kernel").sum())
         yield f"in {where}: {kernels} kernels", kernels > 0
-        for problem in trace.problems:
-            yield f"in {where}: {problem.code}: {problem.message}", None
+        for warning in trace.warnings:
+            yield f"in {where}: {warning.code}: {warning.message}", None
 
 
 def clock() -> Iterator[tuple[str, bool | None]]:
@@ -148,7 +148,7 @@ def order() -> Iterator[tuple[str, bool | None]]:
         what = f"recording {number + 1}: {found.count('kernel')} kernels, of which the first begins"
         yield f"{what} {least} of CUPTI's ticks after its launch", least is not None and least >= 0
         yield f"recording {number + 1}: {found.dropped} left out", found.dropped == 0
-        yield from ((problem, None) for problem in found.problems)
+        yield from ((warning, None) for warning in found.warnings)
 
 
 def _release(version: str) -> tuple[int, ...]:
@@ -194,7 +194,7 @@ def launches() -> Iterator[tuple[str, bool | None]]:
                     f"{ids.max()}, name {name}",
                     None,
                 )
-            yield from ((problem, None) for problem in found.problems)
+            yield from ((warning, None) for warning in found.warnings)
 
 
 def _thrice(work: Callable[[], object]) -> None:
@@ -213,7 +213,7 @@ def graph() -> Iterator[tuple[str, bool | None]]:
         known = found.rows.filter(kind="kernel")["attr.captured_node"].drop_nulls()
         yield f"recording {number}, {what}: {len(nodes)} kernels of a graph", len(nodes) > 0
         yield f"recording {number}: {len(known)} of them are known from the capture", None
-        yield from ((problem, None) for problem in found.problems)
+        yield from ((warning, None) for warning in found.warnings)
 
 
 def unfinished() -> Iterator[tuple[str, bool | None]]:
@@ -228,7 +228,7 @@ def unfinished() -> Iterator[tuple[str, bool | None]]:
         took = time.monotonic() - begun
         kernels, launches = found.count("kernel"), found.count("launch")
         yield f"{cycles:,} cycles: {kernels} kernels, {launches} launches, {took:.3f} s", None
-        yield from ((problem, None) for problem in found.problems)
+        yield from ((warning, None) for warning in found.warnings)
         torch.cuda.synchronize()
         after = visit(provider, lambda: torch.ones(4, device="cuda") + 1)
         yield (
@@ -332,7 +332,7 @@ def detail() -> Iterator[tuple[str, bool | None]]:
         found = visit(provider, scenes.attention, detail=True)
         kernels = found.count("kernel")
         yield f"detail recording {number + 1}: {kernels} kernels", kernels > 0
-        yield from ((problem, None) for problem in found.problems)
+        yield from ((warning, None) for warning in found.warnings)
 
 
 CHECKS = (

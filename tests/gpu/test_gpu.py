@@ -24,10 +24,10 @@ import tqdm
 from torch.profiler import ProfilerActivity, profile
 
 import xsp
-from xsp.measurement.recording import record
-from xsp.session.settings import settings_of
-from xsp.target import isolation as isolate
-from xsp.target.spec import Spec
+from xsp.measuring.call.recording import record
+from xsp.measuring.target import isolation as isolate
+from xsp.measuring.target.spec import Spec
+from xsp.record.session.settings import settings_of
 from xsp.testing import replay
 from xsp.trace.coverage import attribution
 from xsp.trace.document import Trace
@@ -54,7 +54,7 @@ def measured(scene: Callable[[], Any], runs: int = 5) -> Trace:
 
 
 def codes(trace: Trace) -> set[str]:
-    return {problem.code for problem in trace.problems}
+    return {warning.code for warning in trace.warnings}
 
 
 def kernels(trace: Trace) -> pl.DataFrame:
@@ -103,7 +103,7 @@ def kernels_of_torch_profiler() -> dict[str, list[float]]:
 def test_nothing_is_lost(scene: Callable[[], Any]) -> None:
     trace = measured(scene)
     assert kernels(trace).height
-    assert codes(trace).isdisjoint(LOST), trace.problems
+    assert codes(trace).isdisjoint(LOST), trace.warnings
     trace.check()
 
 
@@ -145,7 +145,7 @@ def test_kernels_of_a_graph_lie_under_what_captured_them() -> None:
     scenes.forget()
     trace = xsp.measure(scenes.graphed, levels=4, runs=5, progress=False)
     replayed = trace.spans.filter(trace.spans["attributes"].struct.field("replayed"))
-    assert {"pipeline", "layer", "op"} <= set(replayed["kind"])
+    assert {"region", "layer", "op"} <= set(replayed["kind"])
     assert "graph-unseen" not in codes(trace)
     found = attribution(trace.spans)
     assert found is not None
@@ -219,7 +219,7 @@ def test_another_profiler_at_the_same_time_costs_the_kernel_level_only() -> None
         trace = measured(scenes.attention)
     assert kernels(trace).is_empty()
     assert trace.spans.filter(pl.col("kind") == "layer").height
-    assert any("CUPTI" in problem.message for problem in trace.problems)
+    assert any("CUPTI" in warning.message for warning in trace.warnings)
 
 
 def test_a_training_loop_is_seen_whole_with_its_kernels_and_moves() -> None:
@@ -235,7 +235,7 @@ def test_a_training_loop_is_seen_whole_with_its_kernels_and_moves() -> None:
             optimizer.step()
     trace = prof.trace
     trace.check()
-    assert codes(trace).isdisjoint(LOST), trace.problems
+    assert codes(trace).isdisjoint(LOST), trace.warnings
     assert kernels(trace).height
     assert 0 < trace.spans["device_ns"][0] <= 1.02 * trace.spans["latency_ns"][0]
     tree = trace.tree(rows=200)
@@ -267,11 +267,11 @@ def test_a_million_kernels_are_all_there() -> None:
 
 
 @pytest.mark.slow
-def test_in_a_serialised_run_layers_wait_for_their_kernels() -> None:
+def test_in_a_synchronous_measurement_layers_wait_for_their_kernels() -> None:
     spec = Spec(f"{scenes.__file__}:convolutions")
-    trace = isolate.measure_isolated(spec, settings_of(4, runs=3, budget=60.0), serialised=True)
-    assert codes(trace).isdisjoint({"serialised-failed", "no-launch", "ambiguous"}), trace.problems
+    trace = isolate.measure_isolated(spec, settings_of(4, runs=3, budget=60.0), synchronous=True)
+    assert codes(trace).isdisjoint({"synchronous-failed", "no-launch", "ambiguous"}), trace.warnings
     layers = trace.spans.filter(pl.col("kind") == "layer").unnest("attributes")
     assert layers.height
-    assert layers["serialised_ns"].null_count() == 0
-    assert (layers["serialised_ns"] > 0.9 * layers["device_ns"]).all()
+    assert layers["synchronous_ns"].null_count() == 0
+    assert (layers["synchronous_ns"] > 0.9 * layers["device_ns"]).all()

@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from xsp.importers import Recording, Source, trace_of
-from xsp.importers.kineto import Kineto
+from xsp.reading.importers.kineto import Kineto
 from xsp.trace import Trace
 
 Event = dict[str, Any]
@@ -68,7 +68,7 @@ def read(path: Path, *, python: bool = False) -> Recording:
 
 
 def recording(path: Path, events: Sequence[Event], **metadata: Any) -> Recording:
-    """Return what is read of a file with these events."""
+    """Import a file with these events."""
     return read(written(path / "trace.json", events, **metadata))
 
 
@@ -92,5 +92,5 @@ def row(found: Recording, name: str) -> Mapping[str, Any]:
 
 
 def codes(found: Recording) -> dict[str, str]:
-    """Return the messages of the problems, by code."""
-    return {problem.code: problem.message for problem in found.problems}
+    """Return the messages of the warnings, by code."""
+    return {warning.code: warning.message for warning in found.warnings}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp.importers import Recording, Source
-from xsp.importers.nsys import NsightSystems
+from xsp.reading.importers.nsys import NsightSystems
 
 PID, OTHER_PID = 4242, 4243
 _PLACE = "start end deviceId contextId streamId correlationId globalPid"
@@ -129,7 +129,7 @@ class Export:
 
 
 def recordings(path: Path) -> list[Recording]:
-    """Return what was recorded of each process."""
+    """Import the recording of each process."""
     found = NsightSystems().read(Source(path))
     return [each for each in found if isinstance(each, Recording)]
 

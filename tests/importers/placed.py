@@ -70,5 +70,5 @@ def children(trace: Trace, name: str) -> list[str]:
 
 
 def codes(recording: Recording) -> dict[str, str]:
-    """Return the messages of problems by their codes."""
-    return {each.code: each.message for each in recording.problems}
+    """Return the messages of warnings by their codes."""
+    return {each.code: each.message for each in recording.warnings}

@@ -14,8 +14,8 @@ import pytest
 
 from xsp.errors import TraceFormatError
 from xsp.importers import Contents, Recording, Source
-from xsp.importers import format as formats
 from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.reading.importers import format as formats
 
 MAGIC = b"TOY\n"
 COLUMNS = ("kind", "name", "start_ns", "end_ns", "thread", "device", "stream", "correlation_id")
@@ -48,7 +48,7 @@ def steps(*spans: tuple[int, int], names: Sequence[str] = ()) -> SpanRows:
         return no_rows()
     starts, ends = zip(*spans, strict=True)
     given = list(names) or [f"ProfilerStep#{number}" for number in range(len(spans))]
-    return span_rows({"kind": "pipeline", "name": given, "start_ns": starts, "end_ns": ends})
+    return span_rows({"kind": "region", "name": given, "start_ns": starts, "end_ns": ends})
 
 
 def step_rows(begin: int, number: int, *, scale: int = 1) -> list[Row]:
@@ -75,7 +75,7 @@ class Toy:
     name = "toy"
     tool = "the tests' own profiler"
 
-    def recognises(self, source: Source) -> bool:
+    def recognizes(self, source: Source) -> bool:
         return source.head.startswith(MAGIC)
 
     def read(self, source: Source) -> Contents:
@@ -94,11 +94,11 @@ class Toy:
 
 
 class Failing(Toy):
-    """Recognises every file, and cannot read any."""
+    """Recognizes every file, and cannot read any."""
 
     name = "failing"
 
-    def recognises(self, source: Source) -> bool:
+    def recognizes(self, source: Source) -> bool:
         return True
 
     def read(self, source: Source) -> Contents:
@@ -117,15 +117,8 @@ class Asking(Toy):
 
     name = "asking"
 
-    def recognises(self, source: Source) -> bool:
+    def recognizes(self, source: Source) -> bool:
         raise RuntimeError("no idea")
-
-
-class Lying(Failing):
-    """Hands back what is no recording."""
-
-    def read(self, source: Source) -> Contents:
-        return ("spans",)  # type: ignore[return-value]
 
 
 def install(monkeypatch: pytest.MonkeyPatch, *values: str) -> None:

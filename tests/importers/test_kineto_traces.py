@@ -17,9 +17,9 @@ import polars as pl
 import pytest
 from chrome import codes, read
 
-from xsp.correlation import correlate
-from xsp.importers import Recording, trace_of
+from xsp.importers import Recording
 from xsp.provider import span_rows
+from xsp.reading.correlation import correlate
 
 TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 KINETO = TRACES / "kineto"
@@ -119,7 +119,7 @@ def under(name: str) -> tuple[list[dict[str, Any]], list[tuple[str, int] | None]
     """
     rows = recording(name).rows
     start, end = rows["start_ns"].min(), rows["end_ns"].max()
-    root = {"kind": ["pipeline"], "name": ["all"], "start_ns": [start], "end_ns": [end]}
+    root = {"kind": ["region"], "name": ["all"], "start_ns": [start], "end_ns": [end]}
     (frame,) = correlate(span_rows(root), rows).frames
     parent = frame["parent"].to_list()
     module = "attr.module_class"
@@ -184,8 +184,8 @@ def test_work_lies_under_the_innermost_operator_open_at_its_call(name: str) -> N
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_event_is_a_row_or_counted(name: str) -> None:
-    rows, problems = recording(name).rows, codes(recording(name))
-    assert not {"damaged", "cut-short", "repeated-id"} & problems.keys()
+    rows, warnings = recording(name).rows, codes(recording(name))
+    assert not {"damaged", "cut-short", "repeated-id"} & warnings.keys()
     of_device = [
         e for e in events(name) if str(e.get("cat")).lower().removeprefix("gpu_") in DEVICE
     ]
@@ -201,24 +201,4 @@ def test_every_event_is_a_row_or_counted(name: str) -> None:
     ]
     modules = [e for e in events(name) if str(e.get("name")).startswith("nn.Module")]
     assert rows["thread"].is_not_null().sum() == len(of_host) + len(modules)
-    assert "not-understood" not in problems
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_trace_is_made_of_it(name: str) -> None:
-    trace_of(recording(name), name).check()
-
-
-def test_a_launch_of_a_graph_owns_its_kernels() -> None:
-    found = recording("mi300-vllm-decode-graph")
-    spans = trace_of(found, "decode").spans
-    (graph,) = spans.filter(pl.col("name") == "hipGraphLaunch")["span_id"]
-    assert spans.filter(pl.col("parent_id") == graph).height > 400
-
-
-def test_work_whose_call_was_not_recorded_is_counted() -> None:
-    problems = {
-        problem.code: problem.message
-        for problem in trace_of(recording("mi300-resnet-training"), "resnet").problems
-    }
-    assert "968 kernels" in problems["no-launch"]
+    assert "not-understood" not in warnings

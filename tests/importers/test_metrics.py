@@ -1,4 +1,4 @@
-"""Metrics of kernels and recordings in, recordings whose kernels have the metrics out."""
+"""Metrics of kernels, joined to the kernels of recordings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import xsp
-from xsp.errors import TraceFormatError
-from xsp.importers import KernelMetrics, Recording, Source, trace_of
-from xsp.importers.format import contents_of
-from xsp.importers.metrics import alone, joined
-from xsp.importers.metrics.match import kernels_of
-from xsp.problem import Problem
+from xsp.importers import KernelMetrics, Recording, Source
 from xsp.provider import concat_rows, no_rows, span_rows
+from xsp.reading.importers.format import contents_of
+from xsp.reading.importers.metrics import joined
+from xsp.reading.importers.metrics.joining import kernels_of
 
 REAL = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 
@@ -59,7 +57,7 @@ def recording(
     ends = [sum(steps[: number + 1]) * 10 for number in range(len(steps))]
     roots = span_rows(
         {
-            "kind": "pipeline",
+            "kind": "region",
             "name": "step",
             "start_ns": [0, *ends[:-1]][: len(steps)],
             "end_ns": ends,
@@ -84,7 +82,7 @@ def flops(found: Recording) -> list[int | None]:
 
 
 def codes(found: Recording) -> list[str]:
-    return [problem.code for problem in found.problems]
+    return [warning.code for warning in found.warnings]
 
 
 def join(names: Sequence[str], of: Sequence[str]) -> Recording:
@@ -95,53 +93,14 @@ def join(names: Sequence[str], of: Sequence[str]) -> Recording:
 def test_equal_sequences_are_joined_one_to_one() -> None:
     found = join(["add", "gemm", "add"], ["add", "gemm", "add"])
     assert flops(found) == [0, 1, 2]
-    assert not found.problems
+    assert not found.warnings
     assert found.rows.filter(kind="launch")["attr.flops"].null_count() == 3
-
-
-def test_the_part_that_was_measured_is_looked_for() -> None:
-    names = ["add", "gemm", "gemm", "relu", "add", "gemm", "relu"]
-    found = join(names, ["gemm", "relu", "add"])
-    assert flops(found) == [None, None, 0, 1, 2, None, None]
-    assert codes(found) == ["unmeasured-kernels"]
-    assert "3 kernels of 7" in found.problems[0].message
-    assert "2 \u00d7 gemm" in found.problems[0].message
-
-
-def test_kernels_of_one_name_alone_are_joined_in_order() -> None:
-    assert flops(join(["a", "b", "a", "b", "a"], ["b", "b"])) == [None, 0, None, 1, None]
-
-
-def test_measured_kernels_before_the_recording_are_left_out_and_named() -> None:
-    found = join(["gemm", "relu", "add"], ["warm", "add", "gemm", "relu", "add"])
-    assert flops(found) == [2, 3, 4]
-    assert codes(found) == ["unmatched-metrics"]
-    assert "2 kernels" in found.problems[0].message
-    assert "1 \u00d7 warm" in found.problems[0].message
-
-
-def test_a_kernel_that_is_missing_shifts_only_those_of_its_name() -> None:
-    found = join(["a", "b", "c", "b", "d"], ["a", "b", "c", "d"])
-    assert flops(found) == [0, 1, 2, None, 3]
 
 
 def test_names_are_compared_without_what_tools_write_differently() -> None:
     names = ["void at::native::(anonymous namespace)::copy<float, 4>(int, float const*)"]
     found = join(names, ["void at::native::<unnamed>::copy<float, (int)4>(int, const T1 *)"])
     assert flops(found) == [0]
-
-
-def test_names_that_differ_in_template_arguments_are_told_apart() -> None:
-    names = ["void copy<float>(int)", "void copy<half>(int)"]
-    assert flops(join(names, list(reversed(names)))) == [1, 0]
-    assert flops(join(names, names[1:])) == [None, 0]
-
-
-def test_the_full_name_wins_over_the_short_one() -> None:
-    full = pl.Series(["void copy<float>(int)", "void copy<half>(int)"])
-    kernels = recording(["copy", "copy"], {"attr.full_name": full})
-    metrics = measured(["copy"], {"attr.full_name": full[1:]})
-    assert flops(joined([kernels], [metrics])[0]) == [None, 0]
 
 
 def test_grid_and_block_belong_to_the_name() -> None:
@@ -153,102 +112,6 @@ def test_grid_and_block_belong_to_the_name() -> None:
     found = joined([kernels], [metrics])[0]
     assert flops(found) == [None, None, None]
     assert "unmatched-metrics" in codes(found)
-
-
-def test_kernels_whose_grids_differ_are_not_joined_where_some_grids_are_unknown() -> None:
-    kernels = recording(["copy", "copy", "gemm"], {"attr.grid": [[1, 1, 1], None, [1, 1, 1]]})
-    metrics = measured(["copy", "copy", "gemm"], {"attr.grid": [[1, 1, 1]] * 2 + [[2, 1, 1]]})
-    assert flops(joined([kernels], [metrics])[0]) == [0, 1, None]
-
-
-def test_what_the_recording_tells_itself_stays() -> None:
-    kernels = recording(["a", "b"], {"attr.registers": [32, None]})
-    metrics = measured(["a", "b"], {"attr.registers": [64, 96]})
-    (found,) = joined([kernels], [metrics])
-    assert found.rows.filter(kind="kernel")["attr.registers"].to_list() == [32, 96]
-
-
-def test_order_is_that_of_launches_not_of_the_device() -> None:
-    kernels = recording(["a", "a"])
-    late_first = pl.when(pl.col("kind") == "kernel", pl.col("correlation_id") == 1)
-    rows = kernels.rows.with_columns(
-        start_ns=late_first.then(95).otherwise("start_ns"),
-        end_ns=late_first.then(99).otherwise("end_ns"),
-    )
-    (found,) = joined([Recording("a tool", rows)], [measured(["a", "a"])])
-    by_launch = found.rows.filter(kind="kernel").sort("correlation_id")
-    assert by_launch["attr.flops"].to_list() == [0, 1]
-
-
-def test_kernels_without_launches_are_in_the_order_of_their_start() -> None:
-    kernels = recording(["a", "b", "a"], launched=False)
-    assert flops(joined([kernels], [measured(["a", "b", "a"])])[0]) == [0, 1, 2]
-
-
-def test_one_step_that_was_measured_tells_of_all_that_are_equal() -> None:
-    kernels = recording(["a", "b", "b"] * 3, steps=[3, 3, 3])
-    (found,) = joined([kernels], [measured(["a", "b", "b"])])
-    assert flops(found) == [0, 1, 2] * 3
-    assert codes(found) == ["one-step-measured"]
-
-
-def test_part_of_one_step_tells_of_that_part_of_all() -> None:
-    kernels = recording(["a", "b", "b"] * 2, steps=[3, 3])
-    (found,) = joined([kernels], [measured(["b"])])
-    assert flops(found) == [None, 0, None] * 2
-
-
-def test_one_step_tells_nothing_of_others_that_differ() -> None:
-    kernels = recording(["a", "b", "a", "c"], steps=[2, 2])
-    (found,) = joined([kernels], [measured(["a", "b"])])
-    assert flops(found) == [0, 1, None, None]
-    kernels = recording(["a", "a", "a"], steps=[2, 1])
-    (found,) = joined([kernels], [measured(["a", "a"])])
-    assert flops(found) == [0, 1, None]
-
-
-def test_a_step_without_kernels_is_passed_over() -> None:
-    kernels = recording(["a", "b"] * 2, steps=[2, 0, 2])
-    (found,) = joined([kernels], [measured(["a", "b"])])
-    assert flops(found) == [0, 1] * 2
-
-
-def test_several_measured_steps_are_several() -> None:
-    kernels = recording(["a", "b"] * 2, steps=[2, 2])
-    (found,) = joined([kernels], [measured(["a", "b"] * 2)])
-    assert flops(found) == [0, 1, 2, 3]
-    assert not found.problems
-
-
-def test_metrics_are_of_the_process_that_they_match_best() -> None:
-    first, second = joined([recording(["a", "b"]), recording(["a", "c"])], [measured(["a", "c"])])
-    assert "attr.flops" not in first.rows.columns
-    assert flops(second) == [0, 1]
-
-
-def test_nothing_in_common_is_said() -> None:
-    found = join(["a"], ["x", "y", "z"])
-    assert flops(found) == [None]
-    assert codes(found) == ["unmatched-metrics", "unmeasured-kernels"]
-    assert "3 kernels" in found.problems[0].message
-
-
-def test_a_recording_without_kernels_keeps_its_rows() -> None:
-    rows = span_rows({"kind": ["op"], "name": ["add"], "start_ns": [1], "end_ns": [2]})
-    (found,) = joined([Recording("a tool", rows)], [measured(["a"])])
-    assert found.rows["name"].to_list() == ["add"]
-    assert codes(found) == ["unmatched-metrics"]
-
-
-def test_no_metrics_change_nothing() -> None:
-    kernels = recording(["a"])
-    assert joined([kernels], []) == (kernels,)
-    assert flops(joined([kernels], [measured([])])[0]) == [None]
-
-
-def test_problems_of_the_metrics_stay() -> None:
-    metrics = KernelMetrics("ncu", measured(["a"]).rows, (Problem("cut-short", "cut"),))
-    assert codes(joined([recording(["a"])], [metrics])[0]) == ["cut-short"]
 
 
 NAMES = st.lists(st.sampled_from("abc"), min_size=1, max_size=30)
@@ -273,41 +136,6 @@ def test_any_part_of_a_sequence_is_found(names: list[str], data: st.DataObject) 
     end = data.draw(st.integers(begin + 1, len(names)))
     expected = [at - begin if begin <= at < end else None for at in range(len(names))]
     assert flops(join(names, names[begin:end])) == expected
-
-
-@given(NAMES)
-def test_a_whole_sequence_is_found_whatever_repeats_in_it(names: list[str]) -> None:
-    assert flops(join(names, names)) == list(range(len(names)))
-
-
-def test_metrics_alone_stand_one_after_the_other() -> None:
-    rows = measured(["a", "b"]).rows.with_columns(
-        duration_ns=pl.Series([30, 12]), device=pl.Series([None, 1], dtype=pl.Int32)
-    )
-    found = alone(KernelMetrics("ncu", rows, environment={"host": "box"}))
-    assert found.rows.select("name", "start_ns", "end_ns", "device").rows() == [
-        ("a", 0, 30, 0),
-        ("b", 30, 42, 1),
-    ]
-    assert codes(found) == ["no-timeline"]
-    assert found.environment == {"host": "box"}
-    trace = trace_of(found, "kernels")
-    trace.check()
-    kernels = trace.spans.filter(kind="kernel")
-    assert kernels["attributes"].struct.field("flops").to_list() == [0, 1]
-
-
-def test_kernels_without_a_duration_are_left_out_and_counted() -> None:
-    rows = measured(["a", "b"]).rows.with_columns(duration_ns=pl.Series([30, None]))
-    found = alone(KernelMetrics("ncu", rows))
-    assert found.rows["name"].to_list() == ["a"]
-    assert codes(found) == ["no-timeline", "no-duration"]
-
-
-def test_metrics_without_any_duration_are_no_recording() -> None:
-    rows = measured(["a"]).rows.with_columns(duration_ns=pl.lit(None, pl.Int64))
-    with pytest.raises(TraceFormatError, match="measured no durations"):
-        alone(KernelMetrics("ncu", rows))
 
 
 HEADER = '"ID","Process ID","Kernel Name","Block Size","Grid Size",'
@@ -356,7 +184,7 @@ def test_a_table_alone_is_a_trace(tmp_path: Path) -> None:
     trace.check()
     names = trace.spans.filter(kind="kernel").select("name", "latency_ns").rows()
     assert names == [("mm", 1_500.0), ("relu", 2_500.0), ("mm", 3_500.0)]
-    assert "no-timeline" in [problem.code for problem in trace.problems]
+    assert "no-timeline" in [warning.code for warning in trace.warnings]
 
 
 @pytest.mark.skipif(not (REAL / "kineto").exists(), reason="needs real traces (XSP_TRACES)")

@@ -1,4 +1,4 @@
-"""Nsight Compute: pages as `ncu --csv` prints them in, metrics of kernels out."""
+"""Nsight Compute's pages, as `ncu --csv` prints them, and the metrics of their kernels."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from xsp.errors import TraceFormatError
 from xsp.importers import KernelMetrics, Source
-from xsp.importers.ncu import NsightCompute
-from xsp.importers.ncu.number import numbers
-from xsp.importers.ncu.unit import unit
+from xsp.reading.importers.ncu import NsightCompute
+from xsp.reading.importers.ncu.attribute import numbers
 
 REAL = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 
@@ -26,7 +25,6 @@ KERNEL = (
     *("Block Size", "Grid Size", "Device", "CC"),
 )
 DETAILS = (*KERNEL, "Section Name", "Metric Name", "Metric Unit", "Metric Value")
-RULES = (*DETAILS, "Rule Name", "Rule Type", "Rule Description")
 GEMM = "void gemm<float>(float const*, int)"
 
 
@@ -56,7 +54,7 @@ def read(tmp_path: Path, content: str | bytes) -> KernelMetrics:
     path = tmp_path / "kernels"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     source = Source(path)
-    assert NsightCompute().recognises(source)
+    assert NsightCompute().recognizes(source)
     (metrics,) = NsightCompute().read(source)
     assert isinstance(metrics, KernelMetrics)
     return metrics
@@ -67,7 +65,7 @@ def row(metrics: KernelMetrics, at: int = 0) -> dict[str, Any]:
 
 
 def codes(metrics: KernelMetrics) -> list[str]:
-    return [problem.code for problem in metrics.problems]
+    return [warning.code for warning in metrics.warnings]
 
 
 def test_details_page_has_a_row_per_kernel(tmp_path: Path) -> None:
@@ -94,50 +92,7 @@ def test_details_page_has_a_row_per_kernel(tmp_path: Path) -> None:
     assert told["attr.ncu.function_cache_configuration"] == "CachePreferNone"
     assert row(metrics, 1)["attr.ncu.l2_hit_rate_pct"] is None
     assert metrics.environment == {"host": "box", "process": "python", "compute_capability": "8.0"}
-    assert not metrics.problems
-
-
-def test_metrics_of_one_name_and_two_units_are_two_attributes(tmp_path: Path) -> None:
-    lines = details(("Memory Throughput", "%", "61.84"), ("Memory Throughput", "Gbyte/s", "1.50"))
-    told = row(read(tmp_path, page(*lines)))
-    assert told["attr.ncu.memory_throughput_pct"] == 61.84
-    assert told["attr.ncu.memory_throughput_bytes_per_s"] == 1.5e9
-
-
-def test_rules_are_kept_in_words(tmp_path: Path) -> None:
-    metric = line((*kernel(), "Section", "Duration", "us", "1.5"))
-    rule = line((*kernel(), "Section", "", "", "", "Bottleneck", "OPT", "Use less, or more"))
-    told = row(read(tmp_path, page(metric, rule, header=RULES)))
-    assert told["attr.ncu.rules"] == ["Bottleneck: Use less, or more"]
-    assert told["duration_ns"] == 1_500
-
-
-def test_raw_page_has_units_in_a_line_of_their_own(tmp_path: Path) -> None:
-    names = (
-        *("dram__bytes_read.sum", "dram__bytes_write.sum", "gpu__time_duration.sum"),
-        *("sm__warps_active.avg.pct_of_peak_sustained_active", "launch__func_cache_config"),
-    )
-    text = raw(
-        ("Mbyte", "Kbyte", "usecond", "%", ""),
-        ("2.50", "512.25", "1,234.50", "97.1", "CachePreferNone"),
-        ("0.00", "1", "2.00", "n/a", "CachePreferL1"),
-        names=names,
-    )
-    metrics = read(tmp_path, text)
-    assert metrics.rows["attr.dram_read_bytes"].to_list() == [2_500_000, 0]
-    assert metrics.rows["attr.dram_write_bytes"].to_list() == [512_250, 1_000]
-    assert metrics.rows["duration_ns"].to_list() == [1_234_500, 2_000]
-    assert metrics.rows["attr.achieved_occupancy_pct"].to_list() == [97.1, None]
-    assert metrics.rows["attr.ncu.launch__func_cache_config"][1] == "CachePreferL1"
-    (problem,) = metrics.problems
-    assert problem.code == "not-measured"
-    assert "1 value (sm__warps_active" in problem.message
-
-
-def test_equal_lines_of_the_raw_page_are_kernels_of_their_own(tmp_path: Path) -> None:
-    twice = line((*kernel(3), "5"))
-    text = page(twice, twice, header=(*KERNEL, "launch__registers_per_thread"))
-    assert read(tmp_path, text).rows["attr.registers"].to_list() == [5, 5]
+    assert not metrics.warnings
 
 
 SASS = [f"{width}{name}" for width in "dfh" for name in ("add", "mul", "fma")]
@@ -155,21 +110,6 @@ def test_flops_are_all_additions_and_multiplications(tmp_path: Path) -> None:
     assert codes(metrics) == ["no-tensor-cores"]
 
 
-def test_flops_are_unknown_where_a_part_was_not_counted(tmp_path: Path) -> None:
-    metrics = read(tmp_path, raw([""] * 8, ["1"] * 8, names=counters(*SASS[1:])))
-    assert "attr.flops" not in metrics.rows.columns
-    text = raw([""] * 9, ["n/a", *["1"] * 8], ["1"] * 9, names=counters(*SASS))
-    assert read(tmp_path, text).rows["attr.flops"].to_list() == [None, 12]
-
-
-def test_operations_of_tensor_cores_are_added_where_counted(tmp_path: Path) -> None:
-    names = [*counters(*SASS), "sm__ops_path_tensor_src_fp16_dst_fp32.sum"]
-    names += ["sm__ops_path_tensor_src_int8.sum"]  # no floating-point operations
-    metrics = read(tmp_path, raw([""] * 11, [*["0"] * 9, "4096", "77"], names=names))
-    assert row(metrics)["attr.flops"] == 4_096
-    assert not metrics.problems
-
-
 def test_what_is_printed_around_the_table_is_passed_over(tmp_path: Path) -> None:
     text = (
         '==PROF== Connected to process 7\nloss: "0.5, 1"\n"stray quote\n'
@@ -177,11 +117,6 @@ def test_what_is_printed_around_the_table_is_passed_over(tmp_path: Path) -> None
         + "==PROF== Disconnected from process 7\nbye, bye\n"
     )
     assert read(tmp_path, text).rows["duration_ns"].to_list() == [5]
-
-
-def test_tables_one_after_the_other_are_of_different_kernels(tmp_path: Path) -> None:
-    one = page(*details(("Duration", "ns", "5")))
-    assert read(tmp_path, one + one).rows["duration_ns"].to_list() == [5, 5]
 
 
 @pytest.mark.parametrize(
@@ -209,23 +144,6 @@ def test_a_value_that_is_cut_short_is_left_out(tmp_path: Path, kept: int) -> Non
     assert rate == (61_234.25 if kept == 1 else None)
 
 
-def test_cut_lines_are_counted(tmp_path: Path) -> None:
-    whole = page(*details(("Duration", "ns", "7"), ("L2 Hit Rate", "%", "61.84")))
-    assert codes(read(tmp_path, whole[:-4])) == ["cut-short"]
-    short = raw(("",), ["1"], ["2"], names=["launch__registers_per_thread"]).rstrip('\n"2')
-    metrics = read(tmp_path, short.rstrip(",") + "\n")
-    assert codes(metrics) == ["cut-short"]
-    assert metrics.rows.height == 1
-
-
-def test_a_metric_that_is_told_twice_is_kept_once(tmp_path: Path) -> None:
-    same = details(("Duration", "ns", "7"), ("Duration", "ns", "7"))
-    metrics = read(tmp_path, page(*same))
-    assert (row(metrics)["duration_ns"], codes(metrics)) == (7, [])
-    metrics = read(tmp_path, page(*same, *details(("Duration", "ns", "9"))))
-    assert (row(metrics)["duration_ns"], codes(metrics)) == (7, ["told-twice"])
-
-
 def test_damaged_values_are_left_out_and_counted(tmp_path: Path) -> None:
     lines = [
         *details(("Duration", "ns", "-7"), ("SM Busy", "%", "4.5")),
@@ -238,15 +156,6 @@ def test_damaged_values_are_left_out_and_counted(tmp_path: Path) -> None:
     assert sorted(codes(metrics)) == ["negative-duration", "not-measured", "unreadable-number"]
 
 
-def test_a_number_that_can_be_read_in_two_ways_is_left_out(tmp_path: Path) -> None:
-    lines = details(("Duration", "ns", "12,345"), ("Threads", "thread", "7"))
-    metrics = read(tmp_path, page(*lines))
-    assert row(metrics)["duration_ns"] is None
-    (problem,) = metrics.problems
-    assert problem.code == "ambiguous-number"
-    assert "duration_ns" in problem.message
-
-
 @pytest.mark.parametrize(
     "text",
     [
@@ -257,10 +166,10 @@ def test_a_number_that_can_be_read_in_two_ways_is_left_out(tmp_path: Path) -> No
         '[{"cat": "Kernel Name"}]',
     ],
 )
-def test_other_files_are_not_recognised(tmp_path: Path, text: str) -> None:
+def test_other_files_are_not_recognized(tmp_path: Path, text: str) -> None:
     path = tmp_path / "other.csv"
     path.write_text(text)
-    assert not NsightCompute().recognises(Source(path))
+    assert not NsightCompute().recognizes(Source(path))
 
 
 def test_a_summary_has_no_single_kernels(tmp_path: Path) -> None:
@@ -272,7 +181,7 @@ def test_a_summary_has_no_single_kernels(tmp_path: Path) -> None:
 @pytest.mark.skipif(not (REAL / "ncu").exists(), reason="needs real traces (XSP_TRACES)")
 def test_the_real_file() -> None:
     source = Source(REAL / "ncu" / "t4-copy.csv")
-    assert NsightCompute().recognises(source)
+    assert NsightCompute().recognizes(source)
     (metrics,) = NsightCompute().read(source)
     assert isinstance(metrics, KernelMetrics)
     told = row(metrics)
@@ -282,7 +191,7 @@ def test_the_real_file() -> None:
     assert told["attr.ncu.memory_throughput_bytes_per_s"] == 196_456_177_859.63
     assert len(told["attr.ncu.rules"]) == 11
     assert len([name for name in told if name.startswith("attr.ncu.")]) == 73
-    assert not metrics.problems
+    assert not metrics.warnings
 
 
 # Numbers
@@ -322,47 +231,8 @@ def test_numbers_are_read_as_they_were_written(locale: str, drawn: list[tuple[fl
     assert found.values.to_list() == [*values, 1_234_567.25]
 
 
-@given(st.sampled_from(sorted(LOCALES)), st.lists(st.integers(0, 10**9), min_size=1))
-def test_numbers_are_never_read_wrongly(locale: str, drawn: list[int]) -> None:
-    texts = [written(value, locale, 0) for value in drawn]
-    found = numbers(texts)
-    for value, read_as, ambiguous in zip(drawn, found.values, found.ambiguous, strict=True):
-        assert read_as == value or (read_as is None and ambiguous)
-
-
 @given(st.lists(st.text("0123456789.,' -+eE\u00a0n/a%", max_size=12)))
 def test_no_text_makes_reading_fail(texts: list[str]) -> None:
     found = numbers(texts)
     assert len(found.values) == len(found.ambiguous) == len(found.unknown) == len(texts)
     assert not (found.values.is_not_null() & (found.ambiguous | found.unknown)).any()
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("0,123", 0.123),
-        ("1234,567", 1234.567),
-        ("12,34,567.5", 1_234_567.5),
-        ("-1.5e+06", -1.5e6),
-        ("1e400", None),
-        ("12 (1; 5; 6)", 12.0),
-        ("(1; 2)", None),
-        ("7.5.1", None),
-        ("\u0663", None),
-    ],
-)
-def test_numbers_that_stand_alone(text: str, value: float | None) -> None:
-    assert numbers([text]).values.to_list() == [value]
-
-
-def test_texts_that_contradict_each_other_decide_nothing() -> None:
-    found = numbers(["1.234,5", "1,234.5", "1,234"])
-    assert found.values.to_list() == [1234.5, 1234.5, None]
-    assert found.ambiguous.to_list() == [False, False, True]
-
-
-@pytest.mark.parametrize("word", ["", "/", "byte/", "/s", "%/%", "Kernel", "\u00b5s/\u00b5s"])
-def test_no_unit_makes_reading_fail(word: str) -> None:
-    factor, name = unit(word)
-    assert factor > 0
-    assert " " not in name

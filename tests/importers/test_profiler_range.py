@@ -1,4 +1,4 @@
-"""Profiler ranges: a file of torch.profiler with counters in, launches with the counters out."""
+"""Profiler ranges of torch.profiler, whose counters the launches get."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import xsp
 from xsp.importers import Recording, Source
-from xsp.importers.kineto import Kineto
+from xsp.reading.importers.kineto import Kineto
 
 REAL = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 
@@ -58,7 +58,7 @@ def launches(recording: Recording) -> list[dict[str, Any]]:
 
 
 def codes(recording: Recording) -> list[str]:
-    return [problem.code for problem in recording.problems]
+    return [warning.code for warning in recording.warnings]
 
 
 def test_each_launch_has_the_counters_of_its_kernel(tmp_path: Path) -> None:
@@ -74,30 +74,11 @@ def test_each_launch_has_the_counters_of_its_kernel(tmp_path: Path) -> None:
     assert codes(recording) == ["no-kernel-times", "no-tensor-cores"]
 
 
-def test_counters_of_memory_have_units(tmp_path: Path) -> None:
-    counters = {"dram__bytes_read.sum": 4096, "l1tex__t_sector_hit_rate.pct": 12.5}
-    (only,) = launches(read(tmp_path, [launch(0), *ranges(counters)]))
-    assert only["attr.dram_read_bytes"] == 4_096
-    assert only["attr.ncu.l1tex__t_sector_hit_rate.pct"] == 12.5
-
-
-def test_kernels_without_a_name_have_none(tmp_path: Path) -> None:
-    (only,) = launches(read(tmp_path, [launch(0), *ranges({"a__b.sum": 1}, names=["__missing__"])]))
-    assert only["attr.launched_kernel"] is None
-    assert only["attr.ncu.a__b.sum"] == 1.0
-
-
-def test_launches_before_counting_began_have_no_counters(tmp_path: Path) -> None:
-    early = span("cuda_runtime", "cudaLaunchKernel", 95, 1, correlation=9)
-    before, after = launches(read(tmp_path, [early, launch(0), *ranges({"a__b.sum": 1})]))
-    assert (before["attr.ncu.a__b.sum"], after["attr.ncu.a__b.sum"]) == (None, 1.0)
-
-
 def test_ranges_that_are_not_one_per_launch_are_left_out_and_counted(tmp_path: Path) -> None:
     recording = read(tmp_path, [launch(0), *ranges({"a__b.sum": 1}, {"a__b.sum": 2})])
     assert "attr.ncu.a__b.sum" not in recording.rows.columns
-    (problem,) = recording.problems
-    assert (problem.code, "2 kernels" in problem.message) == ("unmatched-metrics", True)
+    (warning,) = recording.warnings
+    assert (warning.code, "2 kernels" in warning.message) == ("unmatched-metrics", True)
 
 
 def test_counters_are_left_out_where_a_range_is_damaged(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import xsp
 from xsp.importers import Source
-from xsp.importers.format import contents_of
+from xsp.reading.importers.format import contents_of
 
 TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 RANKS = [TRACES / "kineto" / f"rank{number}.json.gz" for number in range(2)]
@@ -21,14 +21,6 @@ pytestmark = pytest.mark.skipif(not RANKS[0].exists(), reason="needs the real tr
 @pytest.fixture(scope="module")
 def trace() -> xsp.Trace:
     return xsp.read(*reversed(RANKS))
-
-
-def test_both_ranks_lie_below_one_root(trace: xsp.Trace) -> None:
-    trace.check()
-    children = trace.children(trace.root)
-    assert [child.name for child in children] == ["rank 0", "rank 1"]
-    assert trace.root.runs == 2
-    assert set(trace.metadata["imported"]["steps"]) == {"ProfilerStep#551", "ProfilerStep#552"}
 
 
 def test_clocks_come_together_by_collectives(trace: xsp.Trace) -> None:

@@ -17,7 +17,7 @@ from placed import astray, checked_trace, children, codes, launched, real_file, 
 
 from xsp.errors import TraceFormatError
 from xsp.importers import Recording, Source
-from xsp.importers.rpd import RocmProfileData
+from xsp.reading.importers.rpd import RocmProfileData
 
 PID, THREAD = 1560, 1561
 TABLES = {
@@ -76,9 +76,9 @@ class Tracer:
         return Source(path)
 
     def read(self, folder: Path) -> Recording:
-        """Return what the importer reads of the file."""
+        """Import the file."""
         source = self.written(folder)
-        assert RocmProfileData().recognises(source)
+        assert RocmProfileData().recognizes(source)
         (recording,) = RocmProfileData().read(source)
         assert isinstance(recording, Recording)
         return recording
@@ -116,29 +116,6 @@ def test_kernels_and_copies_lie_with_their_calls(tmp_path: Path) -> None:
     assert astray(trace) == 0
 
 
-def test_kernels_have_the_attributes_of_their_calls(tmp_path: Path) -> None:
-    kernel = of(program().read(tmp_path), "gemm")
-    assert (kernel["device"], kernel["stream"]) == (2, 4)
-    assert kernel["attr.grid"] == [3, 2, 1]
-    assert kernel["attr.block"] == [256, 1, 1]
-    assert kernel["attr.dynamic_shared_bytes"] == 64
-    assert kernel["attr.launched_by"] == "hipLaunchKernel"
-    assert kernel["attr.full_name"] == "void blas::gemm<float>(int)"
-
-
-def test_sizes_in_threads_become_blocks(tmp_path: Path) -> None:
-    tracer = Tracer()
-    launch = tracer.call("hipExtModuleLaunchKernel", 0, 5)
-    tracer.op("KernelExecution", 10, 20, "gemm", call=launch)
-    tracer.rows["rocpd_kernelapi"].append((launch, 600, 2, 1, 256, 1, 1, 0))
-    assert of(tracer.read(tmp_path), "gemm")["attr.grid"] == [3, 2, 1]
-
-
-def test_copies_have_size_and_direction(tmp_path: Path) -> None:
-    copy = of(program().read(tmp_path), "memcpy HtoD")
-    assert (copy["attr.transfer_bytes"], copy["attr.direction"]) == (4096, "HtoD")
-
-
 def test_ranges_are_operators_or_the_users_own(tmp_path: Path) -> None:
     tracer = program()
     marked = tracer.call("UserMarker", 60, 70, "detach_")
@@ -147,7 +124,7 @@ def test_ranges_are_operators_or_the_users_own(tmp_path: Path) -> None:
     tracer.call("run_to_completion", 0, 100)
     recording = tracer.read(tmp_path)
     found = {row["name"]: (row["kind"], row["sequence"]) for row in recording.rows.to_dicts()}
-    assert found["generate"] == found["run_to_completion"] == ("pipeline", None)
+    assert found["generate"] == found["run_to_completion"] == ("region", None)
     assert found["aten::mm"] == ("op", None)
     assert found["detach_"] == ("op", 288)
     assert found["vllm._C::silu_and_mul"] == ("op", 5)
@@ -170,21 +147,6 @@ def test_a_graph_holds_what_its_launch_ran(tmp_path: Path) -> None:
     kernels = recording.rows.filter(pl.col("device").is_not_null())
     assert kernels["attr.graph"].to_list() == [42] * 4
     assert children(checked_trace(recording), "hipGraphLaunch") == ["k0", "k1", "k2", "memcpy DtoD"]
-
-
-def test_each_process_is_a_recording(tmp_path: Path) -> None:
-    tracer = program()
-    other = tracer.call("hipLaunchKernel", 20, 25, pid=7)
-    tracer.op("KernelExecution", 40, 60, "other", call=other)
-    first, second = RocmProfileData().read(tracer.written(tmp_path))
-    assert first.rows.height == 6
-    assert set(second.rows["name"]) == {"hipLaunchKernel", "other"}
-
-
-def test_work_without_a_call_is_of_the_first_process(tmp_path: Path) -> None:
-    tracer = program()
-    tracer.op("KernelExecution", 80, 90, "lost", call=None)
-    assert of(tracer.read(tmp_path), "lost")["correlation_id"] is None
 
 
 def test_what_is_not_understood_is_counted_by_name(tmp_path: Path) -> None:
@@ -212,16 +174,6 @@ def test_rows_with_damaged_times_are_counted(tmp_path: Path, start: Any, end: An
     assert "1 operations of devices" in codes(recording)["damaged"]
 
 
-def test_rows_without_their_texts_are_counted(tmp_path: Path) -> None:
-    tracer = program()
-    tracer.rows["rocpd_string"] = [
-        row for row in tracer.rows["rocpd_string"] if "hip" not in row[1]
-    ]
-    recording = tracer.read(tmp_path)
-    assert "2 calls" in codes(recording)["damaged"]
-    assert "launch" not in recording.rows["kind"]
-
-
 def test_tables_that_are_missing_take_only_their_attributes(tmp_path: Path) -> None:
     source = program().written(tmp_path)
     with closing(sqlite3.connect(source.path)) as file, file:
@@ -233,14 +185,6 @@ def test_tables_that_are_missing_take_only_their_attributes(tmp_path: Path) -> N
     assert (kernel["attr.grid"], kernel["correlation_id"]) == (None, None)
 
 
-def test_duplicates_lose_nothing(tmp_path: Path) -> None:
-    tracer = program()
-    for table in ("rocpd_api_ops", "rocpd_kernelapi", "rocpd_copyapi"):
-        tracer.rows[table] *= 2
-    recording = tracer.read(tmp_path)
-    assert recording.rows.height == 6
-
-
 def test_a_file_larger_than_the_memory_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,13 +192,6 @@ def test_a_file_larger_than_the_memory_is_refused(
     monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=100_000))
     with pytest.raises(TraceFormatError, match="too large for the memory"):
         RocmProfileData().read(source)
-
-
-def test_tables_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsp.importers.rpd.table._PIECE", 2)
-    recording = program().read(tmp_path)
-    assert recording.rows.height == 6
-    assert of(recording, "gemm")["attr.grid"] == [3, 2, 1]
 
 
 def test_hostile_texts_are_read(tmp_path: Path) -> None:
@@ -271,7 +208,7 @@ def test_a_file_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
         tracer.call("hipFree", number, number + 1)
     path = tracer.written(tmp_path).path
     path.write_bytes(path.read_bytes()[:70_000])
-    assert RocmProfileData().recognises(Source(path))
+    assert RocmProfileData().recognizes(Source(path))
     with pytest.raises(TraceFormatError, match="damaged file of rocmProfileData"):
         RocmProfileData().read(Source(path))
 
@@ -285,27 +222,11 @@ def test_gzip_with_a_wrong_checksum_is_an_error(tmp_path: Path) -> None:
         RocmProfileData().read(Source(path))
 
 
-def test_gzip_that_is_cut_short_is_an_error(tmp_path: Path) -> None:
-    packed = gzip.compress(program().written(tmp_path).path.read_bytes())
-    path = tmp_path / "cut.rpd.gz"
-    path.write_bytes(packed[:-20])
-    with pytest.raises(TraceFormatError, match="damaged file of rocmProfileData"):
-        RocmProfileData().read(Source(path))
-
-
-@pytest.mark.parametrize("table", ["CUPTI_ACTIVITY_KIND_KERNEL", "rocket"])
-def test_databases_of_others_are_not_recognised(tmp_path: Path, table: str) -> None:
-    path = tmp_path / "other.sqlite"
-    with closing(sqlite3.connect(path)) as file, file:
-        file.execute(f"CREATE TABLE {table} (id)")
-    assert not RocmProfileData().recognises(Source(path))
-
-
 @pytest.mark.parametrize("content", [b"", b"rocpd_api", b"SQLite format 3", b"{}"])
-def test_other_files_are_not_recognised(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_not_recognized(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other"
     path.write_bytes(content)
-    assert not RocmProfileData().recognises(Source(path))
+    assert not RocmProfileData().recognizes(Source(path))
 
 
 def test_the_other_tool_of_that_name_is_refused_with_a_remedy(tmp_path: Path) -> None:
@@ -314,10 +235,6 @@ def test_the_other_tool_of_that_name_is_refused_with_a_remedy(tmp_path: Path) ->
         file.execute("CREATE TABLE rocpd_kernel_dispatch_0a1b (id)")
     with pytest.raises(TraceFormatError, match="--output-format json"):
         RocmProfileData().read(Source(path))
-
-
-def test_an_empty_file_of_the_tracer_makes_an_empty_recording(tmp_path: Path) -> None:
-    assert Tracer().read(tmp_path).rows.height == 0
 
 
 @pytest.fixture

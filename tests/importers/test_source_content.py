@@ -10,7 +10,7 @@ import pytest
 
 from xsp.errors import TraceFormatError
 from xsp.importers import Source
-from xsp.importers import source as sources
+from xsp.reading.importers import source as sources
 
 CONTENT = os.urandom(3_000_000)
 
@@ -35,24 +35,6 @@ def test_content_is_read_whole_in_pieces_and_by_lines(path: Path) -> None:
     with source.open() as file:
         assert b"".join(file) == CONTENT
     assert source.head == CONTENT[:65_536]
-
-
-def test_what_is_read_is_told(path: Path) -> None:
-    told: list[int] = []
-    with Source(path, told.append).open() as file:
-        file.read()
-    assert sum(told) == path.stat().st_size
-    assert len(told) > 2
-
-
-def test_a_path_with_the_content_is_there_while_it_is_needed(path: Path) -> None:
-    told: list[int] = []
-    with Source(path, told.append).unpacked() as unpacked:
-        assert unpacked.read_bytes() == CONTENT
-    assert path.exists()
-    if unpacked != path:
-        assert not unpacked.exists()
-        assert sum(told) == path.stat().st_size
 
 
 def test_what_is_larger_than_the_memory_is_refused(
@@ -90,11 +72,3 @@ def test_the_head_of_a_file_whose_end_is_missing_is_what_is_whole(
     head = Source(path).head
     assert CONTENT.startswith(head)
     assert len(head) >= min(left - 30, 65_536) - 64
-
-
-def test_a_damaged_place_ends_the_head(tmp_path: Path) -> None:
-    content = b"traceEvents " * 10_000
-    packed = bytearray(gzip.compress(content))
-    packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
-    (tmp_path / "damaged.gz").write_bytes(packed)
-    assert Source(tmp_path / "damaged.gz").head.startswith(content[:1_000])

@@ -8,12 +8,7 @@ from pathlib import Path
 import pytest
 from jaeger_server import MISSING, JaegerServer
 
-from xsp.cli import jaeger as program
-
-
-@pytest.fixture(autouse=True)
-def _spool_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XSP_SPOOL_DIR", str(tmp_path / "spool"))
+from xsp.show.cli import jaeger as program
 
 
 @pytest.fixture(scope="session")

@@ -8,25 +8,25 @@ import polars as pl
 import pytest
 
 from xsp.errors import MeasurementError, TraceFormatError
-from xsp.evaluation.run import Run, ladder
 from xsp.level import Kind
-from xsp.measurement.build import build_trace
-from xsp.measurement.process_runs import ProcessRuns
-from xsp.problem import Problem
-from xsp.session.settings import settings_of
+from xsp.matching.run import Run, ladder
+from xsp.reading.runs.build import build_trace
+from xsp.reading.runs.process_runs import ProcessRuns
+from xsp.record.session.settings import settings_of
 from xsp.testing import rows
 from xsp.trace.document import load
 from xsp.trace.heading import headline
 from xsp.trace_context import Origin
+from xsp.warning import TraceWarning
 
 CALLER = Origin(1_795_165_457_754_960_938, f"00-{1:032x}-{2:016x}-01", "vendor=1")
 PAGE = Path(__file__).parents[2] / "docs" / "trace.md"
 
-BARE, PIPELINE, LAYER = ladder({Kind.PIPELINE, Kind.LAYER})
+BARE, REGION, LAYER = ladder({Kind.REGION, Kind.LAYER})
 
 
 def tree(scale: int = 1) -> pl.DataFrame:
-    frame = rows(f"pipeline predict 0 {100 * scale}", f"layer conv1 {10 * scale} {60 * scale}")
+    frame = rows(f"region predict 0 {100 * scale}", f"layer conv1 {10 * scale} {60 * scale}")
     return frame.with_columns(parent=pl.Series([-1, 0], dtype=pl.Int64))
 
 
@@ -34,11 +34,11 @@ def some() -> ProcessRuns:
     return ProcessRuns(
         runs=(
             Run(BARE, 100, round=0),
-            Run(PIPELINE, 100, tree()[:1], round=0),
+            Run(REGION, 100, tree()[:1], round=0),
             Run(LAYER, 100, tree(), round=1, began_ns=7, page_faults=2.5),
             Run(replace(LAYER, detail=True), 900, tree(9), round=1),
         ),
-        problems=(Problem("provider", "the buffer was full"),),
+        warnings=(TraceWarning("provider", "the buffer was full"),),
         subject="Net",
         levels={"model": "measured", "framework": "measured", "library": "not installed"},
     )
@@ -47,8 +47,8 @@ def some() -> ProcessRuns:
 def test_what_is_saved_is_loaded_unchanged(tmp_path: Path) -> None:
     some().save(tmp_path / "runs")
     loaded = ProcessRuns.load(tmp_path / "runs")
-    assert (loaded.problems, loaded.subject, loaded.levels) == (
-        some().problems,
+    assert (loaded.warnings, loaded.subject, loaded.levels) == (
+        some().warnings,
         some().subject,
         some().levels,
     )
@@ -85,22 +85,22 @@ def test_rows_that_polars_panics_over_are_refused(
         ProcessRuns.load(tmp_path)
 
 
-def test_the_trace_names_its_problems_and_levels() -> None:
+def test_the_trace_names_its_warnings_and_levels() -> None:
     trace = build_trace([some()], settings_of(3))
     trace.check()
     assert trace.name == "Net"
-    assert {problem.code for problem in trace.problems} >= {"provider", "level-left-out"}
+    assert {warning.code for warning in trace.warnings} >= {"provider", "level-left-out"}
     assert trace.metadata["levels"]["library"] == "not installed"
 
 
 def test_runs_of_several_processes_make_one_trace() -> None:
     trace = build_trace([some(), some()], settings_of(2))
-    assert {rung["rung"]: rung["runs"] for rung in trace.metadata["rungs"]}["layer"] == 2
+    assert {rung["pass"]: rung["runs"] for rung in trace.metadata["passes"]}["layer"] == 2
 
 
 def test_without_a_run_there_is_no_trace() -> None:
     empty = ProcessRuns((), (), "Net", {})
-    with pytest.raises(MeasurementError, match="not a single complete evaluation"):
+    with pytest.raises(MeasurementError, match="not a single complete step"):
         build_trace([empty], settings_of(2))
 
 
@@ -135,38 +135,39 @@ def test_documented_metadata_is_that_of_a_trace() -> None:
     trace = build_trace([replace(some(), origin=CALLER)], settings_of(2))
     documented.remove("settings")  # only of what the command line measures
     documented.remove("made_of")  # only where a framework calls no layers
-    assert documented == [*trace.metadata]
+    renamed = {"warnings": "warnings", "passes": "passes"}
+    assert documented == [renamed.get(key, key) for key in trace.metadata]
 
 
-def serialised(scale: int = 3) -> ProcessRuns:
-    """Return what a serialised process collected: everything takes longer there."""
-    rungs = (Run(BARE, 100 * scale), Run(PIPELINE, 100 * scale, tree(scale)[:1]))
+def synchronous(scale: int = 3) -> ProcessRuns:
+    """Make the runs of a synchronous process, in which everything takes longer."""
+    rungs = (Run(BARE, 100 * scale), Run(REGION, 100 * scale, tree(scale)[:1]))
     layers = tuple(Run(LAYER, 100 * scale, tree(scale), round=n) for n in range(3))
-    return replace(some(), runs=(*rungs, *layers), problems=(Problem("provider", "its own"),))
+    return replace(some(), runs=(*rungs, *layers), warnings=(TraceWarning("provider", "its own"),))
 
 
-def test_a_serialised_measurement_gives_latencies_of_its_own_and_no_other_number() -> None:
+def test_a_synchronous_measurement_gives_latencies_of_its_own_and_no_other_number() -> None:
     alone, both = (
         build_trace([some()], settings_of(2)),
-        build_trace([some()], settings_of(2), serialised()),
+        build_trace([some()], settings_of(2), synchronous()),
     )
     both.check()
     assert both.spans.drop("attributes").equals(alone.spans.drop("attributes"))
-    assert both.spans.unnest("attributes")["serialised_ns"].to_list() == [300, 150]
-    own = Problem("provider", "in the serialised run: its own")
-    assert set(both.problems) == {*alone.problems, own}
+    assert both.spans.unnest("attributes")["synchronous_ns"].to_list() == [300, 150]
+    own = TraceWarning("provider", "in the synchronous pass: its own")
+    assert set(both.warnings) == {*alone.warnings, own}
     assert both.typical_runs.equals(alone.typical_runs)
-    assert both.metadata["rungs"][:-1] == alone.metadata["rungs"]
-    last = dict(both.metadata["rungs"][-1])
-    assert (last.pop("rung"), last.pop("runs")) == ("serialised", 1)
+    assert both.metadata["passes"][:-1] == alone.metadata["passes"]
+    last = dict(both.metadata["passes"][-1])
+    assert (last.pop("pass"), last.pop("runs")) == ("synchronous", 1)
     assert last.pop("latency_ns") == 300
     assert set(last.values()) == {None}
-    assert last.keys() < both.metadata["rungs"][0].keys()
+    assert last.keys() < both.metadata["passes"][0].keys()
 
 
-def test_a_span_that_is_not_there_and_a_launch_have_no_serialised_latency() -> None:
-    rungs = ladder({Kind.PIPELINE, Kind.LAYER, Kind.LAUNCH})
-    launched = rows("pipeline predict 0 100", "layer conv1 10 60", "launch go 20 30")
+def test_a_span_that_is_not_there_and_a_launch_have_no_synchronous_latency() -> None:
+    rungs = ladder({Kind.REGION, Kind.LAYER, Kind.LAUNCH})
+    launched = rows("region predict 0 100", "layer conv1 10 60", "launch go 20 30")
     launched = launched.with_columns(parent=pl.Series([-1, 0, 1], dtype=pl.Int64))
     other = launched.with_columns(name=pl.col("name").replace("conv1", "conv2"))
 
@@ -179,13 +180,13 @@ def test_a_span_that_is_not_there_and_a_launch_have_no_serialised_latency() -> N
         return replace(some(), runs=tuple(runs))
 
     same = build_trace([collected(launched)], settings_of(2), collected(launched))
-    assert same.spans.unnest("attributes")["serialised_ns"].is_null().to_list() == [0, 0, 1]
+    assert same.spans.unnest("attributes")["synchronous_ns"].is_null().to_list() == [0, 0, 1]
     changed = build_trace([collected(launched)], settings_of(2), collected(other))
-    assert changed.spans.unnest("attributes")["serialised_ns"].is_null().to_list() == [0, 1, 1]
+    assert changed.spans.unnest("attributes")["synchronous_ns"].is_null().to_list() == [0, 1, 1]
 
 
-def test_the_heading_says_what_the_model_takes_serialised() -> None:
-    trace = build_trace([some()], settings_of(2), serialised())
+def test_the_heading_says_what_the_model_takes_synchronous() -> None:
+    trace = build_trace([some()], settings_of(2), synchronous())
     assert " · with one thread: 300 ns" in headline(trace.spans, trace.metadata)
     working = trace.spans.with_columns(device_ns=pl.lit(5.0))
     assert " · with each kernel waited for: 300 ns" in headline(working, trace.metadata)

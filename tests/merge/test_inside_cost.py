@@ -8,16 +8,16 @@ import polars as pl
 import pytest
 
 from xsp.level import Kind
-from xsp.measurement import recording
-from xsp.measurement.build import build_trace
-from xsp.measurement.callable import interpret_session
-from xsp.measurement.process_runs import ProcessRuns
-from xsp.measurement.repeat import carry_out
+from xsp.measuring.call import recording
+from xsp.measuring.call.callable import interpret_session
+from xsp.measuring.call.repeat import carry_out
 from xsp.provider.watching import ModelCall
-from xsp.session.plan import Plan
-from xsp.session.recorder import Session
-from xsp.session.selection import Selection, select
-from xsp.session.settings import settings_of
+from xsp.reading.runs.build import build_trace
+from xsp.reading.runs.process_runs import ProcessRuns
+from xsp.record.session.plan import Plan
+from xsp.record.session.recorder import Session
+from xsp.record.session.selection import Selection, select
+from xsp.record.session.settings import settings_of
 from xsp.testing import FakeClock, FakeProvider, only_providers
 from xsp.trace.document import Trace
 
@@ -56,7 +56,7 @@ def measured(*, inside_ns: int, noise: float = 0.0) -> tuple[Session, Selection]
     with only_providers(provider):
         selection = select(SETTINGS.levels)
     session = Session(selection.providers, clock)
-    plan = Plan(selection.rungs, SETTINGS, repeatable=True)
+    plan = Plan(selection.rungs, SETTINGS)
     carry_out(plan, session, ModelCall(Net(clock, provider, noise)), lambda done: None)
     return session, selection
 
@@ -66,7 +66,7 @@ def process_runs(*, inside_ns: int, noise: float = 0.0) -> ProcessRuns:
 
 
 def latencies(trace: Trace) -> dict[str, float]:
-    spans = trace.spans.filter(pl.col("kind") != "pipeline")
+    spans = trace.spans.filter(pl.col("kind") != "region")
     return dict(zip(spans["name"], spans["latency_ns"], strict=True))
 
 
@@ -90,43 +90,14 @@ def test_without_calibration_every_span_is_too_long() -> None:
     trace = build_trace([uncalibrated(process_runs(inside_ns=500))], SETTINGS)
     too_long = {name: took + 500 for name, took in LATENCY_NS.items()}
     assert latencies(trace) == pytest.approx(too_long, rel=1e-3)
-    assert {rung["inside_cost_ns"] for rung in trace.metadata["rungs"]} == {None}
-
-
-def test_each_rung_says_what_recording_costs_inside() -> None:
-    trace = build_trace([process_runs(inside_ns=500)], SETTINGS)
-    costs = {rung["rung"]: rung["inside_cost_ns"] for rung in trace.metadata["rungs"]}
-    assert costs == {"bare": None, "pipeline": None, "layer": 500, "op": 500, "detail": None}
-
-
-def test_intervals_hold_the_latencies_without_the_cost_inside() -> None:
-    trace = build_trace([process_runs(inside_ns=500, noise=0.02)], SETTINGS)
-    for row in trace.spans.filter(pl.col("kind") != "pipeline").iter_rows(named=True):
-        assert row["latency_low_ns"] <= LATENCY_NS[row["name"]] <= row["latency_high_ns"]
-        assert row["latency_ns"] == pytest.approx(LATENCY_NS[row["name"]], rel=0.02)
-
-
-def test_the_doubt_about_the_cost_widens_the_interval() -> None:
-    session, selection = measured(inside_ns=500)
-    sure = interpret_session(session, selection, "Net")
-    doubtful = recording.recording_of(
-        session, levels=selection.levels, subject="Net", settings=SETTINGS
-    )
-    costs = tuple(replace(cost, error_ns=100.0) for cost in doubtful.inside_costs)
-    doubtful = replace(doubtful, inside_costs=costs)
-    widths = [
-        (trace.spans["latency_high_ns"] - trace.spans["latency_low_ns"]).to_list()[1:]
-        for trace in (build_trace([sure], SETTINGS), doubtful.trace())
-    ]
-    added = [(after**2 - before**2) ** 0.5 for before, after in zip(*widths, strict=True)]
-    assert added == pytest.approx([1.96 * 200] * len(added), rel=1e-3)
+    assert {rung["inside_cost_ns"] for rung in trace.metadata["passes"]} == {None}
 
 
 def test_processes_each_take_off_their_own_cost() -> None:
     runs = [process_runs(inside_ns=inside_ns) for inside_ns in (400, 600)]
     trace = build_trace(runs, SETTINGS)
     assert latencies(trace) == pytest.approx(LATENCY_NS, rel=1e-3)
-    assert {rung["inside_cost_ns"] for rung in trace.metadata["rungs"][2:4]} == {500}
+    assert {rung["inside_cost_ns"] for rung in trace.metadata["passes"][2:4]} == {500}
 
 
 def test_saved_runs_and_recordings_keep_the_cost(tmp_path: Path) -> None:

@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import polars as pl
 import pytest
 from samples import Node, conv, layer, op, pipeline, resnet, trace
 
 from xsp.analyses import time_by_level, verdict
-from xsp.importers import read
-from xsp.page.comparison import differences_of
-from xsp.page.overview import Overview, limits_of, overview_of, samples_of
+from xsp.show.page.overview import Overview, limits_of, overview_of
 from xsp.trace import Trace
 
 
@@ -33,7 +28,7 @@ def test_latency_throughput_and_depth_are_told() -> None:
     latency = made.root.latency_ns
     assert latency is not None
     assert tiles(made) == {
-        "latency of one evaluation": f"{latency / 1e6:.2f} ms",
+        "latency of one step": f"{latency / 1e6:.2f} ms",
         "throughput": f"{8e9 / latency:,.0f} samples/s",
         "spans": "8",
     }
@@ -41,16 +36,10 @@ def test_latency_throughput_and_depth_are_told() -> None:
     assert first.margin.endswith("ms")
 
 
-def test_throughput_is_not_told_where_the_batch_is_not_known() -> None:
-    made = trace(resnet())
-    assert samples_of(made.spans) is None
-    assert "throughput" not in tiles(made)
-
-
 def test_the_parts_of_a_bar_make_the_whole() -> None:
     (bar,) = shown(trace(with_shapes())).bars
     assert sum(part.share_pct for part in bar.parts) == pytest.approx(100, abs=0.01)
-    assert [part.kind for part in bar.parts] == ["pipeline", "layer", "op"]
+    assert [part.kind for part in bar.parts] == ["region", "layer", "op"]
     assert bar.parts[0].time == "1.00 ms"
 
 
@@ -94,46 +83,20 @@ def test_device_time_has_a_bar_with_what_is_idle() -> None:
     assert "kernels" not in [part.words for part in host.parts]
 
 
-def test_problems_machine_and_plan_are_told_as_they_are() -> None:
-    problems = [
+def test_warnings_machine_and_plan_are_told_as_they_are() -> None:
+    warnings = [
         {"code": "noisy", "message": "another process ran"},
         {"code": "note", "message": "nodes are those of a second session"},
     ]
     environment = {"cpu": "AMD EPYC", "logical_cores": 2, "python": "3.11.7"}
     began = {"began_unix_ns": 1_752_830_083_332_972_313}
-    made = trace(resnet(), problems=problems, environment=environment, plan={"runs": 30}, **began)
+    made = trace(resnet(), warnings=warnings, environment=environment, plan={"runs": 30}, **began)
     said = shown(made)
-    assert said.doubts == "1 problem: noisy"
-    assert said.problems == (("noisy", "another process ran"),)
+    assert said.doubts == "1 warning: noisy"
+    assert said.warnings == (("noisy", "another process ran"),)
     assert said.notes == ("nodes are those of a second session",)
     assert said.measured == (
         "measured by xsp on AMD EPYC, 2 cores · 2025-07-18 09:14 UTC · Python 3.11.7"
     )
     assert ("plan: runs", "30") in said.facts
     assert any("without overhead" in claim for claim in said.exact)
-
-
-def test_an_imported_trace_has_the_date_of_its_recording(tmp_path: Path) -> None:
-    add = {"ph": "X", "cat": "cpu_op", "name": "aten::add", "pid": 1, "tid": 1, "ts": 5, "dur": 2}
-    content = {"schemaVersion": 1, "baseTimeNanoseconds": 1_752_830_083_000_000_000}
-    path = tmp_path / "add.json"
-    path.write_text(json.dumps({**content, "traceEvents": [{**add, "args": {}}]}))
-    assert "recorded by torch.profiler · 2025-07-18 09:14 UTC" in shown(read(path)).measured
-
-
-def test_an_imported_trace_says_who_recorded_it_and_that_overhead_is_left() -> None:
-    made = trace(resnet(), imported={"tool": "torch.profiler", "files": ["a.json"]})
-    spans = made.spans.with_columns(overhead_ns=pl.lit(None, dtype=pl.Float64))
-    imported = Trace(spans, made.metadata)
-    assert shown(imported).measured.startswith("recorded by torch.profiler")
-    assert tiles(imported)["overhead of recording"] == "unknown"
-
-
-def test_quantities_of_a_comparison_read_as_headings_do() -> None:
-    several = differences_of([trace(resnet()), trace(resnet())], ("before", "after"))
-    whole = next(table for table in several.tables if table.name == "whole")
-    headings = [column.heading for column in whole.columns]
-    assert not {"a low", "a high"} & set(headings)
-    assert whole.texts[0][headings.index("quantity")] == "latency"
-    assert "ms" in whole.texts[0][headings.index("before")]
-    assert headings[:4] == ["trace", "quantity", "before", "after"]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.page.packing import pack
+from xsp.show.page.packing import pack
 
 
 def unpacked(text: str) -> tuple[dict[str, Any], dict[str, Any]]:

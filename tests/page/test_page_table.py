@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import polars as pl
 import pytest
-from samples import conv, layer, op, pipeline, resnet, trace
+from samples import op, pipeline, resnet, trace
 
 from xsp.analyses import ALL, layer_latency
-from xsp.page.place import Places
-from xsp.page.table import SHOWN, Answer, answers, most_important, table_of, tabulated
+from xsp.show.page.place import Places
+from xsp.show.page.table import SHOWN, Answer, answers, most_important, table_of, tabulated
 from xsp.trace import Trace
 
 
@@ -41,40 +41,11 @@ def test_cells_have_units_intervals_and_lead_to_spans(model: Trace) -> None:
     assert len(table.shown) == SHOWN < table.height
 
 
-def test_rows_that_are_about_many_spans_lead_to_the_longest() -> None:
-    made = trace(pipeline("predict", conv("a", 5_000), conv("b", 9_000), layer("c", "C")))
-    longest = Places(made).rows_of(pl.DataFrame({"operator": ["aten::conv2d", "aten::sort"]}))
-    assert longest[1] == -1
-    assert made.spans["path"][longest[0]] == "predict/b/aten::conv2d"
-    assert Places(made).rows_of(pl.DataFrame({"cause": ["host"]})) == [-1]
-
-
 def test_large_tables_keep_the_rows_that_weigh_most_in_their_order() -> None:
     frame = pl.DataFrame({"name": list("abcd"), "own_ns": [3.0, None, 9.0, 5.0]})
     assert most_important(frame, 2)["name"].to_list() == ["c", "d"]
     assert most_important(frame, 9).equals(frame)
     assert most_important(frame.select("name"), 2)["name"].to_list() == ["a", "b"]
-
-
-def test_columns_without_any_value_are_named_and_not_shown() -> None:
-    frame = pl.DataFrame({"name": ["a"], "device_ns": [None], "own_ns": [0.0]})
-    meanings = {"name": "Name.", "device_ns": "Device.", "own_ns": "Own."}
-    table = tabulated("made", "Which?", frame, meanings)
-    assert [column.name for column in table.columns] == ["name", "own_ns"]
-    assert (table.texts, table.unknown) == ([["a", "0 ns"]], ("device",))
-
-
-def test_a_phase_that_is_the_same_in_every_row_is_named_and_not_shown() -> None:
-    frame = pl.DataFrame({"name": ["a", "b"], "group": ["x", "x"], "phase": ["forward"] * 2})
-    meanings = {"name": "Name.", "group": "Group.", "phase": "Phase."}
-    table = tabulated("made", "Which?", frame, meanings)
-    assert [column.name for column in table.columns] == ["name", "group"]
-    assert (table.same, table.unknown) == ((("phase", "forward"),), ())
-    both = frame.with_columns(phase=pl.Series(["forward", "backward"]))
-    partly = frame.with_columns(phase=pl.Series(["forward", None]))
-    for other in (both, partly):
-        table = tabulated("made", "Which?", other, meanings)
-        assert ([column.name for column in table.columns], table.same) == (list(meanings), ())
 
 
 def test_what_is_not_known_sorts_as_nothing_and_is_no_zero() -> None:

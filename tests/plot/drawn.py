@@ -25,7 +25,7 @@ def marks(figure: Any) -> list[GlyphRenderer]:
 
 
 def told(figure: Any) -> dict[str, str]:
-    """Return what is shown when the pointer rests on the first mark: names and values."""
+    """Read the names and values that appear when the pointer rests on the first mark."""
     hover = figure.select_one({"type": HoverTool})
     data = hover.renderers[0].data_source.data
     return {said: data[field[2:-1]][0] for said, field in hover.tooltips}

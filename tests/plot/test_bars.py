@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 from drawn import marks, source, told
 
-from xsp.plot.bar import Part, by_position, stacked
-from xsp.plot.colour import SERIES
-from xsp.plot.lying import by_name, by_size, difference, wide
+from xsp.show.plot.bar import Part, by_position, stacked
+from xsp.show.plot.color import SERIES
+from xsp.show.plot.lying import by_size, difference
 
 LAYERS = pl.DataFrame(
     {
@@ -24,7 +24,7 @@ def test_bars_stand_at_their_positions_in_a_unit_that_people_read() -> None:
     data = source(drawn, "top")
     assert data["x"].tolist() == [1, 2, 3]
     np.testing.assert_array_equal(data["top"], [3.0, 0.5, np.nan])
-    assert drawn.yaxis.axis_label == "own time (ms)"
+    assert drawn.yaxis.axis_label == "self time (ms)"
 
 
 def test_each_mark_knows_the_path_of_its_span_and_tells_its_numbers() -> None:
@@ -33,13 +33,7 @@ def test_each_mark_knows_the_path_of_its_span_and_tells_its_numbers() -> None:
     assert told(drawn) == {"type": "Conv2d", "own": "3.00 ms"}
 
 
-def test_identifiers_of_spans_are_texts_for_javascript_has_no_such_numbers() -> None:
-    ids = LAYERS.with_columns(span_id=pl.Series([2**64 - 1, 2, 3], dtype=pl.UInt64))
-    drawn = by_position(ids, "own_ns", position="index", shown=())
-    assert source(drawn, "top")["span_id"] == ["18446744073709551615", "2", "3"]
-
-
-def test_groups_with_most_time_have_colours_and_the_rest_is_other() -> None:
+def test_groups_with_most_time_have_colors_and_the_rest_is_other() -> None:
     types = [f"T{at}" for at in range(9)]
     many = pl.DataFrame(
         {"index": range(9), "type": types, "own_ns": [float(at) for at in range(9)]}
@@ -48,15 +42,8 @@ def test_groups_with_most_time_have_colours_and_the_rest_is_other() -> None:
     (legend,) = drawn.legend
     labels = [item.label.value for item in legend.items]
     assert labels == ["T8", "T7", "T6", "T5", "T4", "T3", "other"]
-    colours = source(drawn, "top")["colour"]
-    assert [colours[item.index] for item in legend.items] == [one.light for one in SERIES]
-
-
-def test_of_more_bars_than_a_figure_can_show_the_largest_are_drawn() -> None:
-    table = pl.DataFrame({"index": range(6_000), "own_ns": np.arange(6_000.0)})
-    drawn = by_position(table, "own_ns", position="index", shown=())
-    assert source(drawn, "top")["x"].tolist() == list(range(1_000, 6_000))
-    assert "the 5,000 largest of 6,000 are drawn" in drawn.xaxis.axis_label
+    colors = source(drawn, "top")["color"]
+    assert [colors[item.index] for item in legend.items] == [one.light for one in SERIES]
 
 
 def test_sizes_are_sorted_and_small_ones_summed_up() -> None:
@@ -72,13 +59,6 @@ def test_sizes_are_sorted_and_small_ones_summed_up() -> None:
     assert drawn.y_range.factors[-1] == "op19"  # on top
 
 
-def test_names_that_are_equal_when_shortened_have_a_bar_each() -> None:
-    table = pl.DataFrame({"module": ["x" * 60 + "y" * 60] * 3, "own_ns": [1.0, 2.0, 3.0]})
-    drawn = by_size(table, "own_ns", name="module", shown=("module",))
-    assert len(set(drawn.y_range.factors)) == 3
-    assert source(drawn, "right")["module"] == table["module"].to_list()
-
-
 def test_parts_of_stacked_bars_lie_on_each_other() -> None:
     table = pl.DataFrame({"index": [1, 2], "gpu": [3e6, 1e6], "cpu": [1e6, None]})
     parts = (Part("gpu", "GPU", SERIES[0]), Part("cpu", "CPU", SERIES[1]))
@@ -88,26 +68,6 @@ def test_parts_of_stacked_bars_lie_on_each_other() -> None:
     assert ends == [[0, 0], [3, 1], [4, 1]]
     assert [item.label.value for item in drawn.legend[0].items] == ["GPU", "CPU"]
     assert len(marks(drawn)) == 2
-
-
-def test_long_tables_become_bars_with_a_part_for_each_value() -> None:
-    table = pl.DataFrame(
-        {"device": [0, 0, 1], "part": ["busy", "idle", "busy"], "time_ns": [1.0, 2.0, 3.0]}
-    )
-    bars = wide(table, ["device"], "part", "time_ns")
-    assert bars.to_dict(as_series=False) == {
-        "device": [0, 1],
-        "busy": [1.0, 3.0],
-        "idle": [2.0, 0.0],
-    }
-    drawn = by_name(
-        bars,
-        [Part("busy", "busy", SERIES[0]), Part("idle", "idle", SERIES[1])],
-        name="device",
-        unit="time_ns",
-        shown=("device",),
-    )
-    assert source(drawn, "end_0")["end_2"].tolist() == [3.0, 3.0]
 
 
 def test_differences_are_sorted_by_size_whatever_their_sign() -> None:
@@ -126,4 +86,4 @@ def test_differences_are_sorted_by_size_whatever_their_sign() -> None:
     data = source(drawn, "right")
     assert data["path"] == ["m/b", "m/c", "m/a"]
     assert list(data["right"]) == [-9.0, 4.0, 2.0]
-    assert data["colour"][2] == SERIES[1].light
+    assert data["color"][2] == SERIES[1].light

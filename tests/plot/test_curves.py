@@ -5,7 +5,7 @@ import polars as pl
 from bokeh.models import Band, Span
 from drawn import marks, source, told
 
-from xsp.plot.curve import curve, steps
+from xsp.show.plot.curve import curve, steps
 
 BATCHES = pl.DataFrame(
     {
@@ -31,12 +31,6 @@ def test_a_curve_goes_from_left_to_right_with_its_intervals() -> None:
 def test_the_best_place_is_marked() -> None:
     drawn = curve(BATCHES, "batch", "latency_ns", shown=(), marked=8)
     assert [span.location for span in drawn.select({"type": Span})] == [8]
-
-
-def test_each_series_has_a_line_and_a_colour() -> None:
-    drawn = curve(BATCHES, "batch", "latency_ns", shown=(), series="threads")
-    assert [item.label.value for item in drawn.legend[0].items] == ["1", "2"]
-    assert len({mark.glyph.line_color for mark in marks(drawn)}) == 2
 
 
 def test_steps_stay_at_a_height_until_the_next_and_their_peak_is_marked() -> None:

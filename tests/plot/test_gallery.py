@@ -13,13 +13,12 @@ import polars as pl
 import pytest
 import samples
 from bokeh.document import Document
-from bokeh.models import ColumnDataSource
 from device_samples import call, timeline, work
 from drawn import source
 
 import xsp
 from xsp.analyses import ALL, Analysis
-from xsp.plot import Plot, comparison, picture_of, sweep_curves
+from xsp.plot import Plot, comparison, picture_of
 from xsp.trace import Trace
 
 TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
@@ -94,55 +93,10 @@ def test_idle_times_for_other_streams_are_drawn_beside_the_names_of_streams() ->
     assert bars["end_1"][1] / bars["end_2"][1] == pytest.approx(0.6)
 
 
-def test_a_picture_has_the_name_of_its_analysis() -> None:
-    for analysis in PICTURED:
-        picture = picture_of(analysis)
-        assert picture is not None
-        assert picture.question == analysis.question
-
-
-def test_each_picture_is_called_by_its_name() -> None:
-    for picture in xsp.plot.ALL:
-        assert getattr(xsp.plot, picture.name.replace("-", "_")) is picture
-
-
 def test_a_table_without_rows_says_so() -> None:
     table = xsp.analyses.layer_latency(resnet()).clear()
     plot = xsp.plot.layer_latency.of(table)
     assert "no rows" in source(plot.figure, "text")["text"][0]
-
-
-SWEEP = pl.DataFrame(
-    {
-        "batch": [1, 2, 4, 8],
-        "threads": [1, 1, 1, 1],
-        "precision": ["float32"] * 4,
-        "latency_ns": [2e6, 3e6, 5e6, None],
-        "throughput_per_s": [500.0, 667.0, 800.0, None],
-    }
-)
-
-
-def test_curves_of_a_sweep_leave_out_what_was_not_measured() -> None:
-    plot = sweep_curves(SWEEP)
-    assert plot.title == "How quick is the model, by batch?"
-    throughput, latency = plot.figure.children
-    assert throughput.yaxis.axis_label == "throughput (per second)"
-    (places, *_) = [one.data["x"] for one in latency.select({"type": ColumnDataSource})]
-    assert places.tolist() == [1, 2, 4]
-
-
-def test_what_varies_beside_the_batch_is_a_line_each() -> None:
-    both = pl.concat([SWEEP, SWEEP.with_columns(precision=pl.lit("bfloat16"))])
-    throughput = sweep_curves(both).figure.children[0]
-    labels = [item.label.value for item in throughput.legend[0].items]
-    assert labels == ["precision float32", "precision bfloat16"]
-
-
-def test_a_sweep_over_threads_has_them_as_places() -> None:
-    threads = SWEEP.with_columns(batch=pl.lit(8), threads=pl.Series([1, 2, 4, 8]))
-    plot = sweep_curves(threads)
-    assert plot.figure.children[0].xaxis.axis_label == "threads"
 
 
 def test_a_comparison_of_equals_draws_nothing() -> None:

@@ -11,8 +11,8 @@ import samples
 from drawn import browser
 
 import xsp
-from xsp.plot import PAIRS, SCRIPT
-from xsp.plot.theme import PAPER
+from xsp.show.plot import PAIRS, SCRIPT
+from xsp.show.plot.theme import PAPER
 
 HOSTILE = "</script><script>fetch('http://example.org/a')</script><img src=x onerror=alert(1)>$$x$$"
 
@@ -30,23 +30,11 @@ def test_a_plot_is_saved_as_one_page_that_loads_nothing(
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", page)
 
 
-def test_a_plot_is_saved_as_html_alone(plot: xsp.plot.Plot, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"layers.png does not end in .html"):
-        plot.save(tmp_path / "layers.png")
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_notebook_gets_a_frame_with_the_whole_page_in_it(plot: xsp.plot.Plot) -> None:
     frame = plot._repr_html_()
     (page,) = re.findall(r'srcdoc="([^"]*)"', frame)
     assert html.unescape(page).startswith("<!DOCTYPE html>")
     assert "allow-same-origin" not in frame  # its scripts cannot reach the notebook
-
-
-def test_a_plot_says_how_it_is_shown(plot: xsp.plot.Plot) -> None:
-    assert repr(plot) == (
-        "<plot: Which layers take the time? Show it in a notebook, or .save('plot.html')>"
-    )
 
 
 @pytest.mark.slow
@@ -60,10 +48,10 @@ def test_a_notebooks_frame_is_drawn_without_a_complaint(theme: str, tmp_path: Pa
         frame = page.frame_locator("iframe")
         frame.locator("canvas").first.wait_for()
         assert frame.locator("h1").inner_text() == "Which layers take the time?"
-        colour = frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
+        color = frame.locator("body").evaluate("body => getComputedStyle(body).backgroundColor")
         inner = frame.locator("html").evaluate("html => html.scrollHeight")
         outer = page.locator("iframe").evaluate("iframe => iframe.clientHeight")
-    hexed = "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", colour)[:3])
+    hexed = "#" + "".join(f"{int(part):02x}" for part in re.findall(r"\d+", color)[:3])
     assert hexed == getattr(PAPER, theme)
     assert inner <= outer  # nothing to scroll
     assert said == []
@@ -85,41 +73,28 @@ def test_hostile_names_run_nothing_and_are_shown_as_they_are(tmp_path: Path) -> 
 
 
 @pytest.mark.slow
-def test_thousands_of_bars_are_drawn_quickly(tmp_path: Path) -> None:
-    layers = [samples.layer(f"l{at}", f"T{at % 9}", own_ns=1_000 + at) for at in range(5_000)]
-    trace = samples.trace(samples.pipeline("predict", *layers))
-    path = xsp.plot.layer_latency(trace).save(tmp_path / "many.html")
-    assert path.stat().st_size < 4_000_000
-    with browser() as (page, said):
-        page.goto(path.as_uri())
-        page.locator("canvas").first.wait_for()
-        page.wait_for_function("Bokeh.documents[0].is_idle")
-    assert said == []
-
-
-@pytest.mark.slow
 def test_a_page_changes_the_theme_of_its_figures_by_script(
     plot: xsp.plot.Plot, tmp_path: Path
 ) -> None:
     path = plot.save(tmp_path / "layers.html")
-    colours = """() => {
+    colors = """() => {
         const [figure] = Bokeh.documents[0].roots()[0].children;
-        const bars = figure.renderers[0].data_source.data.colour;
+        const bars = figure.renderers[0].data_source.data.color;
         return [...new Set([...bars, figure.left[0].axis_label_text_color,
             figure.left[0].major_label_text_color, figure.legend?.label_text_color])]
-            .filter((colour) => typeof colour === "string").sort();
+            .filter((color) => typeof color === "string").sort();
     }"""
     with browser() as (page, said):
         page.goto(path.as_uri())
         page.wait_for_function("Bokeh.documents.length && Bokeh.documents[0].is_idle")
         page.add_script_tag(content=SCRIPT)
-        before = page.evaluate(colours)
+        before = page.evaluate(colors)
         for theme in ("dark", "dark"):
             page.evaluate(
                 "([theme, pairs]) => xspTheme(Bokeh.documents[0], theme, pairs)",
                 [theme, dict(PAIRS)],
             )
-        assert page.evaluate(colours) == sorted({PAIRS[colour] for colour in before})
+        assert page.evaluate(colors) == sorted({PAIRS[color] for color in before})
         page.evaluate("(pairs) => xspTheme(Bokeh.documents[0], 'light', pairs)", dict(PAIRS))
-        assert page.evaluate(colours) == before
+        assert page.evaluate(colors) == before
     assert said == []

@@ -8,7 +8,7 @@ from xsp.level import Kind
 from xsp.provider import span_rows
 from xsp.provider.size import within_memory
 
-KINDS = ["pipeline"] + ["layer"] * 3 + ["op"] * 4 + ["call"] * 2
+KINDS = ["region"] + ["layer"] * 3 + ["op"] * 4 + ["call"] * 2
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import polars as pl
 from samples import Node, layer, op, pipeline
 from samples import trace as made
 
-from xsp.problem import NOTE
-from xsp.rank import COLLECTIVE_SCHEMA
+from xsp.reading.rank import COLLECTIVE_SCHEMA
 from xsp.trace import Trace
+from xsp.warning import NOTE
 
 
 class Board:
@@ -31,8 +31,8 @@ def rank_trace() -> Trace:
         Node("op", "gloo:all_reduce", 40_000, [], {"collective": "allreduce"}) for _ in range(2)
     ]
     step = pipeline("step", layer("fc", "Linear", op("aten::addmm", own_ns=9_000)), *reduces)
-    problems = [{"code": "observed", "message": "others watch"}, {"code": NOTE, "message": "so"}]
-    return made(pipeline("block", pipeline("load"), step), problems=problems)
+    warnings = [{"code": "observed", "message": "others watch"}, {"code": NOTE, "message": "so"}]
+    return made(pipeline("block", pipeline("load"), step), warnings=warnings)
 
 
 def rank_collectives() -> pl.DataFrame:

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from xsp.rank import Company, Identity
+from xsp.measuring.rank import Company
+from xsp.record.rank import Identity
 
 
 @pytest.fixture
@@ -28,16 +29,6 @@ def test_the_launchers_signal_ends_the_script_and_then_only_makes_xsp_hurry(
     assert ended.value.code == 128 + signal.SIGTERM
     assert company.terminated
     assert signal.getsignal(signal.SIGTERM) is before
-
-
-def test_what_was_ignored_stays_so(company: Company) -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        with company.watching_signals():
-            signal.raise_signal(signal.SIGINT)
-            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.forks

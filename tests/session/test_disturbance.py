@@ -1,43 +1,17 @@
 from __future__ import annotations
 
 import cProfile
-import os
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-import psutil
 import pytest
 
-from xsp.session import disturbance, environment
+from xsp.record.session import disturbance
 
 
 def put(root: Path, path: str, text: str) -> None:
     (root / path).parent.mkdir(parents=True, exist_ok=True)
     (root / path).write_text(text + "\n")
-
-
-def _times(user: float, idle: float) -> Any:
-    fields = psutil.cpu_times()._fields
-    return psutil.cpu_times()._replace(**{**dict.fromkeys(fields, 0.0), "user": user, "idle": idle})
-
-
-def memory(monkeypatch: pytest.MonkeyPatch, *, own: int, used: int, available: int) -> None:
-    """Have a machine of 16 GB look like this, in bytes."""
-    process = SimpleNamespace(memory_full_info=lambda: SimpleNamespace(swap=own))
-    monkeypatch.setattr(psutil, "Process", lambda: process)
-    monkeypatch.setattr(psutil, "swap_memory", lambda: SimpleNamespace(used=used))
-    whole = SimpleNamespace(available=available, total=16_000_000_000)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: whole)
-
-
-def test_without_a_limit_there_is_no_quota(tmp_path: Path) -> None:
-    put(tmp_path, "proc/self/cgroup", "0::/")
-    put(tmp_path, "sys/fs/cgroup/cpu.max", "max 100000")
-    assert environment.cpu_quota(tmp_path) is None
-    assert environment.usable_cores(tmp_path) == len(os.sched_getaffinity(0))
-    assert list(disturbance._limits(tmp_path)) == []
 
 
 def test_a_limit_is_a_disturbance_that_says_how_often_it_struck(tmp_path: Path) -> None:
@@ -67,13 +41,6 @@ def test_a_frequency_that_changes_is_a_disturbance(
     assert "Remedy" in sentence
 
 
-def test_a_fixed_frequency_is_none(tmp_path: Path) -> None:
-    put(tmp_path, "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "performance")
-    put(tmp_path, "sys/devices/system/cpu/intel_pstate/no_turbo", "1")
-    put(tmp_path, "sys/devices/system/cpu/cpufreq/boost", "0")
-    assert list(disturbance._frequency(tmp_path)) == []
-
-
 def test_more_threads_than_cores_are_a_disturbance() -> None:
     (sentence,) = disturbance._too_many_threads(8, 2.5)
     assert "8 threads" in sentence
@@ -100,37 +67,11 @@ def test_a_tracing_process_is_a_disturbance(tmp_path: Path) -> None:
     assert disturbance.observers(tmp_path) == ()
 
 
-def test_busy_neighbours_and_stolen_time_are_disturbances() -> None:
-    busy, stolen = disturbance._neighbours(1.7, 4, 0.12)
+def test_busy_neighbors_and_stolen_time_are_disturbances() -> None:
+    busy, stolen = disturbance._neighbors(1.7, 4, 0.12)
     assert "1.7 of 4 cores" in busy
     assert "12%" in stolen
-    assert list(disturbance._neighbours(0.1, 4, 0.01)) == []
-
-
-def test_the_process_itself_is_no_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
-    cores = psutil.cpu_count() or 1
-    times = iter([_times(user=0.0, idle=0.0), _times(user=1.0, idle=cores - 1.0)])
-    own = iter([SimpleNamespace(user=0.0, system=0.0), SimpleNamespace(user=1.0, system=0.0)])
-    clock = iter([0.0, 1.0])
-    monkeypatch.setattr(psutil, "cpu_times", lambda: next(times))
-    monkeypatch.setattr(psutil, "Process", lambda: SimpleNamespace(cpu_times=lambda: next(own)))
-    fake = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None)
-    monkeypatch.setattr(disturbance, "time", fake)
-    assert list(disturbance._load(0.0)) == []
-
-
-def test_swapped_pages_of_this_process_are_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory(monkeypatch, own=2_048_000, used=2_048_000, available=9_000_000_000)
-    (sentence,) = disturbance._swapped()
-    assert "2.0 MB of this process" in sentence
-
-
-def test_a_machine_short_of_memory_is_a_disturbance(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory(monkeypatch, own=0, used=8_000_000_000, available=200_000_000)
-    (sentence,) = disturbance._swapped()
-    assert "8.0 GB are swapped out" in sentence
-    memory(monkeypatch, own=0, used=8_000_000_000, available=9_000_000_000)
-    assert list(disturbance._swapped()) == []
+    assert list(disturbance._neighbors(0.1, 4, 0.01)) == []
 
 
 def test_every_disturbance_comes_with_its_remedy() -> None:

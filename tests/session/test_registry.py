@@ -9,8 +9,8 @@ from xsp.errors import ProviderError
 from xsp.level import Kind, Level
 from xsp.provider.contract import Provider, Records, Request
 from xsp.provider.row import SpanRows, no_rows
-from xsp.session import registry
-from xsp.testing import FakeClock, FakeProvider, added_providers, only_providers
+from xsp.record.session import registry
+from xsp.testing import added_providers, only_providers
 
 
 class Good:
@@ -33,7 +33,7 @@ class Good:
 class Outer(Good):
     name = "outer"
     level = Level.MODEL
-    kinds = frozenset({Kind.PIPELINE})
+    kinds = frozenset({Kind.REGION})
 
 
 class Missing(Good):
@@ -130,11 +130,6 @@ def test_the_second_provider_of_a_name_is_broken_and_the_first_stays() -> None:
     assert "calls itself 'good'" in second.reason
 
 
-def test_every_fault_of_a_provider_is_named_at_once() -> None:
-    with pytest.raises(ProviderError, match=r"name must.*level must.*kinds must.*spans is miss"):
-        registry.validate(object())
-
-
 def test_listing_says_why_a_provider_cannot_work() -> None:
     with only_providers(Good(), Missing(), Raising()):
         reasons = {line.name: line.reason for line in registry.listed_providers()}
@@ -142,14 +137,6 @@ def test_listing_says_why_a_provider_cannot_work() -> None:
     assert reasons["missing"] == "needs a GPU: run it where there is one"
     assert reasons["raising"] is not None
     assert "OSError: no such library" in reasons["raising"]
-
-
-def test_listing_names_kinds_from_outside_in() -> None:
-    provider = FakeProvider(FakeClock(), [Kind.OP, Kind.LAYER])
-    with only_providers(provider):
-        (line,) = registry.listed_providers()
-    assert line.kinds == (Kind.LAYER, Kind.OP)
-    assert line.level is Level.FRAMEWORK
 
 
 def test_the_installed_providers_are_found_and_stay_the_same_objects() -> None:
@@ -167,57 +154,9 @@ def test_an_added_provider_is_there_for_the_block_only() -> None:
     assert registry.installed_providers() == before
 
 
-def test_an_added_provider_takes_the_place_of_its_namesake() -> None:
-    one, other = Good(), Good()
-    with only_providers(one), added_providers(other):
-        assert registry.installed_providers() == (other,)
-
-
-def test_an_added_provider_is_gone_after_an_exception() -> None:
-    before = registry.installed_providers()
-    with pytest.raises(KeyError), added_providers(Good()):
-        raise KeyError
-    assert registry.installed_providers() == before
-
-
 def test_what_is_no_provider_cannot_be_added() -> None:
     with (
         pytest.raises(ProviderError, match=r"WithoutStop is not a provider.*stop is missing"),
         added_providers(WithoutStop()),  # type: ignore[arg-type]
     ):
         pytest.fail("it was added")
-
-
-class Remarkable(Good):
-    name = "remarkable"
-
-    def remark(self) -> str | None:
-        return "to a microsecond"
-
-
-class Lost(Remarkable):
-    name = "lost"
-
-    def unavailable(self) -> str | None:
-        return "needs a library"
-
-
-def test_what_a_provider_remarks_is_listed_where_it_can_work() -> None:
-    with only_providers(Good(), Remarkable(), Lost()):
-        remarks = {line.name: line.remark for line in registry.listed_providers()}
-    assert remarks == {"good": None, "remarkable": "to a microsecond", "lost": None}
-
-
-class Speechless(Remarkable):
-    name = "speechless"
-
-    def remark(self) -> str | None:
-        raise OSError("no such library")
-
-
-def test_a_provider_that_fails_to_remark_is_listed_all_the_same() -> None:
-    with only_providers(Speechless()):
-        (line,) = registry.listed_providers()
-    assert line.reason is None
-    assert line.remark is not None
-    assert "OSError: no such library" in line.remark

@@ -1,4 +1,4 @@
-"""A simulated machine with moods: a tree, costs and a mood in, runs whose truth is known out.
+"""Simulates a machine with moods, whose runs have a known truth.
 
 The plan, the session, the interpretation and the merging are xsp's own; the clock, the provider
 and the model are simulated. `mood` says how fast the machine is at what time, `tree` what is

@@ -1,4 +1,4 @@
-"""Conditions: costs, mood, tree and runs in, the scores of repeated measurements out."""
+"""Scores repeated measurements under one condition: costs, mood, tree and runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.mood import MOODS
 from simulator.score import Score, Scores, true_latencies
 from simulator.tree import TREES, Tree
 from xsp.level import parse_levels
-from xsp.session import Settings
+from xsp.record.session import Settings
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +28,8 @@ class Condition:
         costs: One of `COSTS`.
         mood: One of `MOODS`.
         tree: One of `TREES`.
-        runs: Evaluations on each rung; None: as many as the default plan wants.
-        ten_times: Whether one evaluation of each measurement takes ten times as long.
+        runs: Steps on each rung; None: as many as the default plan wants.
+        ten_times: Whether one step of each measurement takes ten times as long.
         interpreted: Whether xsp interprets the records (`measure`).
         precision: Half width of the model's interval that ends the default plan.
     """
@@ -61,7 +61,7 @@ class Condition:
         tree = known_tree(self.tree)
         machine = Machine(tree, cost_of(tree, self.costs), MOODS[self.mood], seed)
         if self.ten_times:
-            # The first evaluation of a rung warms up, and the next ones count.
+            # The first step of a rung warms up, and the next ones count.
             rung = RUNGS[machine.random.integers(1, len(RUNGS))]
             machine.ten_times = (rung.kinds, int(machine.random.integers(1, 1 + (self.runs or 3))))
         return machine

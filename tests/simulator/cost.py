@@ -1,4 +1,4 @@
-"""Costs: a tree and a name in, what recording each span costs, outside and inside, out."""
+"""Costs of recording each span of a tree, outside and inside of it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Cost:
         return self.spread > 0 or self.rare > 0
 
     def draw(self, random: Random, evaluations: int) -> Floats:
-        """Return `[evaluations, spans]`: the cost outside of each span in each evaluation."""
+        """Return `[steps, spans]`: the cost outside of each span in each step."""
         shape = (evaluations, len(self.outside_ns))
         if not self.varies:
             return np.broadcast_to(self.outside_ns, shape)

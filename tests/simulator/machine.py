@@ -1,6 +1,6 @@
-"""The machine: a tree, costs and a mood in, evaluations on a simulated clock out.
+"""Runs a model's tree, with costs and a mood, on a simulated clock.
 
-Evaluations of one set of recorded kinds are drawn many at a time, as work; where they lie in time
+Steps of one set of recorded kinds are drawn many at a time, as work; where they lie in time
 is decided by the course of the mood when they are made.
 """
 
@@ -26,14 +26,14 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Kinds = frozenset[Kind]
 
-_CELLS = 200_000  # spans times evaluations that are drawn at once
+_CELLS = 200_000  # spans times steps that are drawn at once
 
 
 class Layout:
-    """The order in which an evaluation passes through its spans.
+    """The order in which a step passes through its spans.
 
-    An evaluation is a line of segments, each a part of one span's own time or of what recording
-    the span costs. The own time of a span lies in equal parts before, between and after the
+    A step is a line of segments, each a part of one span's self time or of what recording
+    the span costs. The self time of a span lies in equal parts before, between and after the
     spans inside.
 
     Args:
@@ -59,7 +59,7 @@ class Layout:
         self._sources, self._parts = np.array(self._source), np.array(self._part)
 
     def place(self, own: Floats, outside: Floats, inside: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return starts and ends of the shown spans `[evaluations, shown]`, and the total work."""
+        """Return starts and ends of the shown spans `[steps, shown]`, and the total work."""
         columns = np.concatenate([own, outside, inside], axis=1)
         line = np.zeros((len(own), len(self._sources) + 1))
         np.cumsum(columns[:, self._sources] * self._parts, axis=1, out=line[:, 1:])
@@ -91,12 +91,12 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Evaluations that were drawn together, as work from the begin of each.
+    """Steps that were drawn together, as work from the begin of each.
 
     Attributes:
-        starts: `[evaluations, shown spans]`.
-        ends: `[evaluations, shown spans]`.
-        total: Work of each evaluation.
+        starts: `[steps, shown spans]`.
+        ends: `[steps, shown spans]`.
+        total: Work of each step.
     """
 
     starts: Floats
@@ -106,13 +106,13 @@ class Batch:
 
 @dataclass(slots=True)
 class Deck:
-    """The evaluations of one set of recorded kinds, drawn and not yet made.
+    """The steps of one set of recorded kinds, drawn and not yet made.
 
     Attributes:
         layout: Where the spans lie.
-        batch: The evaluations drawn last.
+        batch: The steps drawn last.
         used: How many of them were made.
-        made: How many evaluations were made in all.
+        made: How many steps were made in all.
     """
 
     layout: Layout
@@ -123,7 +123,7 @@ class Deck:
 
 @dataclass(slots=True)
 class Recorded:
-    """What the simulated provider keeps: where each evaluation was drawn, and when it began.
+    """What the simulated provider keeps: where each step was drawn, and when it began.
 
     Of empty spans it keeps kind, start and end.
     """
@@ -136,7 +136,7 @@ class Recorded:
     empty: list[tuple[Kind, int, int]] = field(default_factory=list)
 
     def last(self, count: int) -> Recorded:
-        """Return the last evaluations alone."""
+        """Return the last steps alone."""
         first = len(self.rows) - count
         lists = self.batches[first:], self.rows[first:], self.began[first:]
         return Recorded(self.kinds, self.speed, *lists)
@@ -155,10 +155,10 @@ class Machine:
         tree: What is evaluated.
         random: Where everything random comes from.
         course: The machine's factor over time.
-        clock: The clock that evaluations move.
+        clock: The clock that steps move.
         speed: Factor of the process that works at the moment.
         recorded: What is being recorded at the moment; None: nothing.
-        ten_times: Recorded kinds, and the number of an evaluation that takes ten times as long.
+        ten_times: Recorded kinds, and the number of a step that takes ten times as long.
     """
 
     def __init__(self, tree: Tree, cost: Cost, mood: Mood, seed: int = 0) -> None:
@@ -174,7 +174,7 @@ class Machine:
         self._decks: dict[Kinds, Deck] = {}
 
     def evaluate(self) -> None:
-        """Make one evaluation."""
+        """Make one step."""
         kinds = self.recorded.kinds if self.recorded else frozenset()
         deck = self._deck(kinds)
         row = deck.used
@@ -199,7 +199,7 @@ class Machine:
         self._work(outside / 2)
 
     def mean_cost(self, kind: Kind) -> Floats:
-        """Return what recording a span of a kind costs on average, outside and inside."""
+        """Average the cost of recording a span of a kind, outside and inside."""
         of_kind = [each is kind for each in self.tree.kind]
         return np.array(
             [self._cost.outside_ns[of_kind].mean(), self._cost.inside_ns[of_kind].mean()]
@@ -212,7 +212,7 @@ class Machine:
         return began
 
     def span_times(self, recorded: Recorded) -> tuple[Ints, Ints]:
-        """Return start and end of the shown spans, `[evaluations, spans]`, on the clock."""
+        """Return start and end of the shown spans, `[steps, spans]`, on the clock."""
         began = np.array(recorded.began)[:, None]
         pairs = list(zip(recorded.batches, recorded.rows, strict=True))
         starts = np.array([batch.starts[row] for batch, row in pairs])
@@ -226,8 +226,8 @@ class Machine:
         return self._deck(kinds).layout
 
     def draw(self, layout: Layout, evaluations: int) -> Batch:
-        """Draw evaluations, as work."""
-        own, run = self._own_times(evaluations)
+        """Draw steps, as work."""
+        own, run = self._self_times(evaluations)
         if not layout.shown:
             nothing = np.zeros((evaluations, 0))
             return Batch(nothing, nothing, (own.sum(axis=1) * run[:, 0]).tolist())
@@ -251,8 +251,8 @@ class Machine:
     def _at_once(self) -> int:
         return max(8, min(256, _CELLS // len(self._own)))
 
-    def _own_times(self, evaluations: int) -> tuple[Floats, Floats]:
-        """Return own times `[evaluations, spans]` and a factor of each run `[evaluations, 1]`."""
+    def _self_times(self, evaluations: int) -> tuple[Floats, Floats]:
+        """Return self times `[steps, spans]` and a factor of each run `[steps, 1]`."""
         mood, random = self._mood, self.random
         own = self._own * np.exp(
             mood.jitter * random.standard_normal((evaluations, len(self._own)))
@@ -279,8 +279,8 @@ class SimulatedProvider:
 
     def __init__(self, machine: Machine) -> None:
         self.name = "simulated"
-        self.kinds: Kinds = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
-        self.level = Kind.PIPELINE.level
+        self.kinds: Kinds = frozenset({Kind.REGION, Kind.LAYER, Kind.OP})
+        self.level = Kind.REGION.level
         self._machine = machine
 
     def unavailable(self) -> str | None:
@@ -295,7 +295,7 @@ class SimulatedProvider:
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
         """Return an empty span of a kind; None if recording one costs nothing inside."""
-        if kind is Kind.PIPELINE or not self._machine.mean_cost(kind)[1]:
+        if kind is Kind.REGION or not self._machine.mean_cost(kind)[1]:
             return None
         return EmptySpan("empty", partial(self._machine.make_empty_span, kind), bare=None)
 
@@ -312,7 +312,7 @@ class SimulatedProvider:
 
 
 def span_columns(tree: Tree, spans: Sequence[int], start: Ints, end: Ints) -> dict[str, object]:
-    """Return the columns of some spans `[evaluations, spans]`, one evaluation after the other."""
+    """Return the columns of some spans `[steps, spans]`, one step after the other."""
     return {
         "kind": [tree.kind[i].value for i in spans] * len(start),
         "name": [tree.name[i] for i in spans] * len(start),

@@ -1,7 +1,7 @@
-"""Measurement: a simulated machine and settings in, merged latencies out.
+"""Measures a simulated machine, and merges its latencies.
 
-`xsp.session` visits the rungs, as the plan wants it, and the runs are merged by `xsp.merge`. Runs
-are interpreted by `xsp.measurement`, or, where a table needs thousands of measurements, made
+`xsp.record.session` visits the rungs, as the plan wants it, and `xsp.reading.merge` merges the
+runs. `xsp.reading.runs` interprets them, or, where a table needs thousands of measurements, made
 directly of what the machine knows; a test shows that both are the same.
 """
 
@@ -14,15 +14,15 @@ import numpy as np
 import polars as pl
 
 from simulator.machine import Machine, Recorded, SimulatedProvider, shown_parents, span_columns
-from xsp.evaluation import Run, Rung, ladder, with_inside_costs
 from xsp.level import Kind
-from xsp.measurement.interpretation import interpret
-from xsp.measurement.repeat import carry_out
-from xsp.merge import Merged, merge
+from xsp.matching import Run, Rung, ladder, with_inside_costs
+from xsp.measuring.call.repeat import carry_out
 from xsp.provider import ModelCall, span_rows
-from xsp.session import InsideCost, Plan, Session, Settings, Visit
+from xsp.reading.merge import Merged, merge
+from xsp.reading.runs.interpretation import interpret
+from xsp.record.session import InsideCost, Plan, Session, Settings, Visit
 
-RUNGS = ladder({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+RUNGS = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Measurement:
     """What one simulated measurement found.
 
     Attributes:
-        runs: All evaluations that count.
+        runs: All steps that count.
         merged: What xsp makes of them.
         seconds: Simulated time that the measurement took.
     """
@@ -50,7 +50,7 @@ def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -
     """
     session = Session([SimulatedProvider(machine)], machine.clock)
     began = machine.clock.now()
-    carry_out(Plan(RUNGS, settings, repeatable=True), session, _call(machine), lambda _: None)
+    carry_out(Plan(RUNGS, settings), session, _call(machine), lambda _: None)
     seconds = (machine.clock.now() - began) / 1e9
     runs = _runs(machine, session, interpreted=interpreted)
     return Measurement(runs, merge(runs), seconds)
@@ -59,7 +59,7 @@ def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -
 def measure_processes(
     machine: Machine, settings: Settings, speeds: Sequence[float], *, interpreted: bool = True
 ) -> Measurement:
-    """Measure each rung in processes of its own, beside bare visits, in turns (`xsp.target`).
+    """Measure each rung in processes of its own, beside bare visits, in turns, as targets are.
 
     Args:
         machine: The machine.
@@ -69,7 +69,7 @@ def measure_processes(
     """
     settings = replace(settings, budget_s=settings.budget_s / len(speeds))
     processes = [
-        (Plan((RUNGS[0], rung), settings, repeatable=True), _session(machine), speed)
+        (Plan((RUNGS[0], rung), settings), _session(machine), speed)
         for rung, speed in zip(RUNGS[1:] * (len(speeds) // len(RUNGS[1:])), speeds, strict=True)
     ]
     began = machine.clock.now()
@@ -105,7 +105,7 @@ def _turn(machine: Machine, plan: Plan, session: Session, speed: float) -> bool:
 
 
 def _runs(machine: Machine, session: Session, *, interpreted: bool) -> tuple[Run, ...]:
-    failed = [problem for problem in session.problems if problem.code == "provider-failed"]
+    failed = [warning for warning in session.warnings if warning.code == "provider-failed"]
     if failed:
         raise AssertionError(failed[0].message)
     costs = session.inside_costs()
@@ -144,7 +144,7 @@ def _direct(
 def _frames(
     machine: Machine, visits: Sequence[Visit], costs: Sequence[InsideCost]
 ) -> list[pl.DataFrame]:
-    """Return the tree of each evaluation that counts."""
+    """Return the tree of each step that counts."""
     kinds = visits[0].records[0][1].data.kinds
     shown = machine.layout(kinds).shown
     windows = np.array([window for visit in visits for window in visit.windows])
@@ -166,6 +166,6 @@ def _frames(
 
 
 def _counted(visit: Visit) -> Recorded:
-    """Return the records of the timed evaluations of a visit, which are its last."""
+    """Return the records of the timed steps of a visit, which are its last."""
     recorded: Recorded = visit.records[0][1].data
     return recorded.last(len(visit.windows))

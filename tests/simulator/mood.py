@@ -1,4 +1,4 @@
-"""Moods: a name in, how slow the simulated machine is at what time out.
+"""Moods of the simulated machine: how slow it is at which time.
 
 Work is counted in ns of a machine that is never slow. While the machine's factor is 1.3, work of
 10 ns takes 13 ns.
@@ -69,8 +69,8 @@ class Mood:
     Attributes:
         course: Makes the factor over time.
         jitter: Standard deviation of the logarithm of a factor of each run, and of one of each
-            span's own time in each run.
-        spikes: Share of the evaluations that are interrupted.
+            span's self time in each run.
+        spikes: Share of the steps that are interrupted.
         spike_ns: How long such an interruption lasts.
         processes: Standard deviation of the factor of each process; 0: all in one process.
         moving: Whether the truth is that of the moments of the measurement's own runs, and not the

@@ -1,4 +1,4 @@
-"""Scores: measurements of a simulated machine in, bias, error, coverage and width out."""
+"""Scores measurements of a simulated machine by bias, error, coverage and width."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from simulator.machine import Layout, Machine
 from simulator.measurement import Measurement
 from simulator.mood import Mood
 from simulator.tree import Tree
-from xsp.evaluation import ROOT
-from xsp.evaluation.summary import trimmed_mean
 from xsp.level import Kind
+from xsp.matching import ROOT
+from xsp.matching.summary import trimmed_mean
 
 Floats = NDArray[np.float64]
 
 LARGE_NS = 5_000.0  # operators above are judged in percent
 _COURSES = 200
-_CELLS = 4_000_000  # spans times evaluations of which a truth is made
-NAMED = {"wide-interval"}  # codes of problems that say that a latency may be far off
+_CELLS = 4_000_000  # spans times steps of which a truth is made
+NAMED = {"wide-interval"}  # codes of warnings that say that a latency may be far off
 GROUPS = ("model", "layers", "ops", "small ops")
 
 
 def true_latencies(tree: Tree, mood: Mood) -> Floats:
     """Return the 20 % trimmed mean of each span over the long run, nothing recorded.
 
-    That is over evaluations that begin at moments which are equally likely.
+    That is over steps that begin at moments which are equally likely.
     Of a mood whose truth moves: at a factor of 1 (see `Score`).
     """
     machine = Machine(tree, cost_of(tree, "none"), mood, seed=1_000_003)
@@ -58,8 +58,8 @@ class Score:
         half: Half width of each interval, relative to the truth.
         held: Whether the interval holds the truth.
         seconds: Simulated time that the measurement took.
-        runs: Evaluations on the rung with the fewest.
-        problems: Codes of the problems that xsp names.
+        runs: Steps on the rung with the fewest.
+        warnings: Codes of the warnings that xsp names.
     """
 
     error: Floats
@@ -67,7 +67,7 @@ class Score:
     held: NDArray[np.bool_]
     seconds: float
     runs: int
-    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
 
     @classmethod
     def of(cls, machine: Machine, found: Measurement, truth: Floats, *, moving: bool) -> Score:
@@ -88,7 +88,7 @@ class Score:
             (low <= truth) & (truth <= high),
             found.seconds,
             int(found.merged.rungs["runs"].min()),  # type: ignore[arg-type]
-            tuple(problem.code for problem in found.merged.problems),
+            tuple(warning.code for warning in found.merged.warnings),
         )
 
 
@@ -147,7 +147,7 @@ class Scores:
 
     @property
     def runs(self) -> float:
-        """Evaluations on the rung with the fewest, on average."""
+        """Steps on the rung with the fewest, on average."""
         return float(np.mean([score.runs for score in self.scores]))
 
     def misled(self, limit: float = 0.05) -> tuple[int, int]:
@@ -158,11 +158,11 @@ class Scores:
         """
         judged = np.setdiff1d(np.arange(len(self.truth)), self._members("small ops"))
         wrong = [score for score in self.scores if np.abs(score.error[judged]).max() > limit]
-        silent = [score for score in wrong if not NAMED & set(score.problems)]
+        silent = [score for score in wrong if not NAMED & set(score.warnings)]
         return len(wrong), len(silent)
 
     def group(self, name: str) -> Group:
-        """Return what the scores say of one of `GROUPS`."""
+        """Summarize the scores of one of `GROUPS`."""
         chosen = self._members(name)
         error = np.array([score.error[chosen] for score in self.scores])
         half = np.array([score.half[chosen] for score in self.scores])
@@ -187,7 +187,7 @@ class Scores:
         large = self.truth > LARGE_NS
         return np.flatnonzero(
             {
-                "model": kinds == Kind.PIPELINE.value,
+                "model": kinds == Kind.REGION.value,
                 "layers": kinds == Kind.LAYER.value,
                 "ops": (kinds == Kind.OP.value) & large,
                 "small ops": (kinds == Kind.OP.value) & ~large,

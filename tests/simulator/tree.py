@@ -1,4 +1,4 @@
-"""Trees: a size and a latency in, random spans with their own times out."""
+"""Makes random trees of spans with known self times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MANY = 0.04  # of the leaf layers hold many tiny operators
 
 @dataclass
 class Tree:
-    """Spans in depth-first order: own time and cost of being recorded, in ns."""
+    """Spans in depth-first order: self time and cost of being recorded, in ns."""
 
     kind: list[Kind] = field(default_factory=list)
     name: list[str] = field(default_factory=list)
@@ -46,16 +46,16 @@ class Tree:
 
 
 def random_tree(spans: int, latency_ns: float, seed: int = 3) -> Tree:
-    """Return nested layers with operators in operators; own times are log-normal.
+    """Return nested layers with operators in operators; self times are log-normal.
 
     Args:
         spans: About how many spans.
-        latency_ns: The sum of all own times.
+        latency_ns: The sum of all self times.
         seed: Another seed gives another tree.
     """
     random = np.random.default_rng([seed, spans])
     tree = Tree()
-    root = tree.add(Kind.PIPELINE, "predict", own=1.0)
+    root = tree.add(Kind.REGION, "predict", own=1.0)
     model = tree.add(Kind.LAYER, "Model", parent=root, own=1.0)
     while len(tree.kind) < spans:
         _grow(tree, model, random, depth=int(random.integers(0, 3)))
@@ -91,5 +91,5 @@ TREES: dict[str, Callable[[], Tree]] = {
     "50 spans, 0.3 ms": lambda: random_tree(50, 0.3e6),
     "200 spans, 2 ms": lambda: random_tree(200, 2e6),
     "2,000 spans, 15 ms": lambda: random_tree(2000, 15e6),
-    "200 spans, 0.6 s": lambda: random_tree(200, 0.6e9),  # few evaluations fit into the budget
+    "200 spans, 0.6 s": lambda: random_tree(200, 0.6e9),  # few steps fit into the budget
 }

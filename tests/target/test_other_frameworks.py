@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.session import settings_of
-from xsp.target import measure_isolated
-from xsp.target.resolution import check, prepare, resolve
-from xsp.target.source.size import Declared, random_inputs
-from xsp.target.spec import FRAMEWORKS, Spec, known_frameworks
+from xsp.measuring.target import measure_isolated
+from xsp.measuring.target.resolution import check, prepare, resolve
+from xsp.measuring.target.source.size import Declared, random_inputs
+from xsp.measuring.target.spec import FRAMEWORKS, Spec, known_frameworks
+from xsp.record.session import settings_of
 
 onnx = pytest.importorskip("onnx", reason="needs ONNX: pip install onnx")
 pytest.importorskip("onnxruntime", reason="needs ONNX Runtime: pip install xsp[onnxruntime]")
@@ -80,23 +80,6 @@ def test_a_framework_that_cannot_run_a_target_is_answered_with_those_that_can(so
                 prepare(spec)
 
 
-def test_a_keras_model_runs_on_the_back_end_that_is_set_for_the_program(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("KERAS_BACKEND", "jax")
-    assert Spec("keras:ResNet50").settings["framework"] == "jax"
-    assert Spec("keras:ResNet50", framework="torch").settings["framework"] == "torch"
-
-
-def test_of_a_model_in_a_file_only_what_was_set_is_known() -> None:
-    known = {"framework": "onnxruntime", "device": "cpu"}
-    assert Spec("onnx:net.onnx").settings == known
-    assert Spec("onnx:net.onnx", batch=4).settings == {"batch": 4, **known}
-    assert Spec("onnx:net.onnx").file == Path("net.onnx")
-    assert Spec("tf-saved-model:net").file == Path("net/saved_model.pb")
-    assert Spec("jax:predict.py:run").file == Path("predict.py")
-
-
 def test_a_session_gets_inputs_of_the_sizes_that_the_model_declares(product: str) -> None:
     subject = resolve(Spec(f"onnx:{product}", batch=2, inputs=(("length", 5),)))
     (made,) = subject()
@@ -111,12 +94,12 @@ def test_a_session_gets_inputs_of_the_sizes_that_the_model_declares(product: str
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({}, r"leaves sizes .* free: tokens \(float32, batch×length×4\).*--set length=…"),
+        ({}, r"dynamic input sizes \(tokens \(float32, batch×length×4\).*--set length=…"),
         ({"inputs": (("lenght", 5),)}, "takes no setting 'lenght'; did you mean length"),
         ({"inputs": (("length", 0),)}, "length=0 is no size"),
         ({"inputs": (("batch", 3),)}, "batch is the batch: --batch 3"),
         ({"train": True}, "takes no --train: ONNX Runtime's sessions predict"),
-        ({"compiled": True}, "takes no --compile: ONNX Runtime optimises every model"),
+        ({"compiled": True}, "takes no --compile: ONNX Runtime optimizes every model"),
         ({"precision": "float16"}, "takes no --precision: element types are a part of the file"),
         ({"device": "gpu"}, "there is no device 'gpu'; try cpu or cuda"),
         (
@@ -147,32 +130,12 @@ def test_an_execution_provider_that_is_not_there_is_answered_with_those_that_are
         check(spec)
 
 
-def test_a_file_that_is_no_model_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "net.onnx").write_bytes(b"no model")
-    with pytest.raises(MeasurementError, match=r"ONNX Runtime .* does not take .*net\.onnx"):
-        check(Spec(f"onnx:{tmp_path}/net.onnx"))
-    with pytest.raises(UnknownTargetError, match="there is no file"):
-        check(Spec(f"onnx:{tmp_path}/nett.onnx"))
-
-
 def test_a_fixed_batch_is_taken_as_it_is_and_no_other() -> None:
     fixed = [Declared("image", "float32", (2, 3))]
     assert random_inputs(Spec("onnx:x"), fixed)["image"].shape == (2, 3)
     assert random_inputs(Spec("onnx:x", batch=2), fixed)["image"].shape == (2, 3)
     with pytest.raises(UnknownTargetError, match="has a fixed batch of 2, so it takes no --batch"):
         random_inputs(Spec("onnx:x", batch=3), fixed)
-
-
-def test_sizes_without_a_name_are_the_batch_or_have_the_name_of_their_input() -> None:
-    declared = [Declared("ids", "int64", (None, None)), Declared("mask", "bool", (None, None))]
-    made = random_inputs(Spec("onnx:x", batch=3, inputs=(("ids", 7), ("mask", 8))), declared)
-    assert {name: value.shape for name, value in made.items()} == {"ids": (3, 7), "mask": (3, 8)}
-    assert set(np.unique(made["ids"])) == {0, 1}
-
-
-def test_an_input_without_random_values_is_named() -> None:
-    with pytest.raises(UnknownTargetError, match=r"takes text \(string, 2\), which xsp has no"):
-        random_inputs(Spec("onnx:x"), [Declared("text", "string", (2,))])
 
 
 @pytest.mark.parametrize(
@@ -220,17 +183,6 @@ def test_a_function_is_compiled_with_the_arrays_that_it_closes_over_as_arguments
     assert hasattr(subject.function, "lower")
 
 
-def test_a_function_that_is_compiled_already_stays_as_it_is(jitting: str) -> None:
-    subject = resolve(Spec(f"{jitting}:compiled"))
-    assert subject.function is sys.modules["jitting"].compiled
-
-
-def test_a_function_is_called_as_it_is_where_nothing_is_to_be_compiled(jitting: str) -> None:
-    subject = resolve(Spec(f"{jitting}:plain", compiled=False))
-    subject(), subject()
-    assert len(sys.modules["jitting"].traced) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
@@ -250,8 +202,8 @@ def test_a_function_that_jax_cannot_compile_is_refused(
 KERAS = """
 import json, sys
 from xsp.errors import XspError
-from xsp.target.resolution import check, resolve
-from xsp.target.spec import Spec
+from xsp.measuring.target.resolution import check, resolve
+from xsp.measuring.target.spec import Spec
 
 def said(**options):
     try:
@@ -288,7 +240,7 @@ def test_a_keras_model_predicts_and_trains_on_each_back_end(framework: str) -> N
     )
     assert done.returncode == 0, done.stderr[-2000:]
     refused, made, back_end, called_as_it_is = json.loads(done.stdout.splitlines()[-1])
-    sentences = ("did you mean MobileNet", "random weights", "no setting 'width'", "finds no CUDA")
+    sentences = ("did you mean MobileNet", "random weights", "no setting 'width'", "found no CUDA")
     for sentence, words in zip(refused, sentences, strict=True):
         assert words in sentence
     assert dict(made.values()) == {"model": [2, 3], "training": []}

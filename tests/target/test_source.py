@@ -3,16 +3,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.target.part import is_of_memory
-from xsp.target.resolution import resolve
-from xsp.target.source import pytorch, zoo
-from xsp.target.spec import Spec
+from xsp.measuring.target.part import is_of_memory
+from xsp.measuring.target.resolution import resolve
+from xsp.measuring.target.source import pytorch, zoo
+from xsp.measuring.target.spec import Spec
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 transformers = pytest.importorskip(
@@ -41,14 +40,6 @@ def test_a_model_is_called_in_inference_mode(target: str, shapes: list[tuple[int
         assert subject.function(*subject.args) is not None
 
 
-def test_weights_are_the_same_each_time() -> None:
-    first, second = (
-        next(resolve(Spec("torchvision:squeezenet1_1")).function.parameters())  # type: ignore[attr-defined]
-        for _ in range(2)
-    )
-    assert torch.equal(first, second)
-
-
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
@@ -65,22 +56,12 @@ def test_inputs_suit_the_task(name: str, shapes: list[tuple[int, ...]]) -> None:
     assert [tuple(tensor.shape) for tensor in built.inputs] == shapes
 
 
-def test_a_detector_gets_a_list_of_images() -> None:
-    with torch.device("meta"):
-        built = zoo.build("torchvision", "ssdlite320_mobilenet_v3_large", batch=3)
-    (images,) = built.to("meta").inputs
-    assert [tuple(image.shape) for image in images] == [(3, 480, 640)] * 3
-
-
 @pytest.mark.parametrize(
     ("name", "shapes"),
     [
-        ("t5", [(2, 128), None, (2, 16)]),
         ("whisper", [(2, 80, 3000), None, (2, 16)]),
         ("clip", [(2, 77), (2, 3, 224, 224)]),
         ("wav2vec2", [(2, 16000)]),
-        ("audio-spectrogram-transformer", [(2, 1024, 128)]),
-        ("videomae", [(2, 16, 3, 224, 224)]),
     ],
 )
 def test_a_transformer_gets_what_its_forward_takes(
@@ -91,14 +72,6 @@ def test_a_transformer_gets_what_its_forward_takes(
         model = transformers.AutoModel.from_config(config)
     inputs = zoo._transformers_inputs(model, config, 2)
     assert [None if each is None else tuple(each.shape) for each in inputs] == shapes
-
-
-def test_a_class_and_an_auto_class_are_names_too() -> None:
-    made = [
-        type(resolve(Spec(f"transformers:{name}")).function).__name__
-        for name in ("ElectraForMaskedLM", "AutoModelForSequenceClassification:electra")
-    ]
-    assert made == ["ElectraForMaskedLM", "ElectraForSequenceClassification"]
 
 
 @pytest.mark.parametrize(
@@ -126,10 +99,10 @@ def test_a_model_larger_than_the_memory_is_refused(monkeypatch: pytest.MonkeyPat
 
 
 def test_an_unknown_device_is_wrong_usage_and_an_absent_one_cannot_be_measured() -> None:
-    with pytest.raises(UnknownTargetError, match="there is no device 'tpu9'"):
+    with pytest.raises(UnknownTargetError, match="Unknown device 'tpu9'"):
         resolve(Spec("torchvision:resnet18", device="tpu9"))
     if not torch.cuda.is_available():
-        with pytest.raises(MeasurementError, match="finds no CUDA GPU here"):
+        with pytest.raises(MeasurementError, match="found no CUDA device"):
             resolve(Spec("torchvision:resnet18", device="cuda"))
 
 
@@ -146,34 +119,6 @@ def test_a_training_step_changes_the_weights() -> None:
     assert step.__name__ == "Sequential training step"
 
 
-def test_every_kind_of_output_makes_a_loss() -> None:
-    class Model(torch.nn.Module):  # type: ignore[name-defined,misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(3))
-
-        def forward(self, x: Any) -> dict[str, Any]:
-            return {"a": x * self.weight, "b": [self.weight.sum(), None], "c": ("text",)}
-
-    model = Model()
-    pytorch.training_step(zoo.ModelWithInputs(model, (torch.rand(2, 3),)))()
-    assert model.weight.grad is not None
-    assert float(model.weight.grad.abs().sum()) > 0
-
-
-def test_a_model_without_parameters_or_loss_cannot_be_trained() -> None:
-    with pytest.raises(UnknownTargetError, match="ReLU has no parameters to train"):
-        pytorch.training_step(zoo.ModelWithInputs(torch.nn.ReLU(), ()))
-
-    class Silent(torch.nn.Linear):  # type: ignore[name-defined,misc]
-        def forward(self, x: Any) -> Any:
-            return super().forward(x).detach()
-
-    step = pytorch.training_step(zoo.ModelWithInputs(Silent(2, 2), (torch.rand(1, 2),)))
-    with pytest.raises(MeasurementError, match="returned nothing that a loss"):
-        step()
-
-
 def test_weights_and_inputs_have_the_precision_asked_for_but_tokens_stay_whole_numbers() -> None:
     subject = resolve(Spec("torchvision:squeezenet1_1", precision="bfloat16"))
     assert {weight.dtype for weight in subject.function.parameters()} == {torch.bfloat16}  # type: ignore[attr-defined]
@@ -186,11 +131,6 @@ def test_weights_and_inputs_have_the_precision_asked_for_but_tokens_stay_whole_n
         assert subject.function(*subject.args)[0].dtype == torch.float64
 
 
-def test_a_text_longer_than_the_model_takes_is_refused() -> None:
-    with pytest.raises(UnknownTargetError, match="takes texts of 512 tokens at most, and not of 9"):
-        resolve(Spec("transformers:electra", inputs=(("sequence", 900),)))
-
-
 # Dynamo counts what it has compiled, whatever then makes code of its graphs.
 COMPILED = """
 import functools
@@ -198,8 +138,8 @@ import sys
 import torch
 
 torch.compile = functools.partial(torch.compile, backend="eager")
-from xsp.target.resolution import resolve
-from xsp.target.spec import Spec
+from xsp.measuring.target.resolution import resolve
+from xsp.measuring.target.spec import Spec
 
 subject = resolve(Spec("torchvision:squeezenet1_1", compiled=True, train=sys.argv[1] == "training"))
 frames = torch._dynamo.utils.counters["frames"]
@@ -234,9 +174,3 @@ def test_a_compiled_model_is_compiled_before_its_first_evaluation(phase: str) ->
 )
 def test_errors_of_memory_are_told_from_others(error: Exception, expected: bool) -> None:
     assert is_of_memory(error) is expected
-
-
-def test_what_pytorch_says_where_the_host_has_no_memory_is_understood() -> None:
-    with pytest.raises(RuntimeError) as raised:
-        torch.empty(1 << 50, dtype=torch.float64)
-    assert is_of_memory(raised.value)

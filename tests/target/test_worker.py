@@ -4,23 +4,22 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
+from threading import Thread
 
 import psutil
 import pytest
 
-from xsp.measurement.interpretation import Interpretation
-from xsp.measurement.process_runs import ProcessRuns
-from xsp.session.settings import Settings, settings_of
-from xsp.target import part, worker
-from xsp.target.spec import Spec
+from xsp.measuring.target import part as part_of_process
+from xsp.measuring.target import worker
+from xsp.measuring.target.spec import Spec
+from xsp.reading.runs.interpretation import Interpretation
+from xsp.reading.runs.process_runs import ProcessRuns
+from xsp.record.session.settings import settings_of
 from xsp.testing import FakeClock, FakeProvider, only_providers
 
-GO, AGAIN, ALONE, STOP = b"g", b"t", b"a", b"s"
+GO, WHOLE, STOP = b"p", b"w", b"s"
 
 
 @pytest.fixture
@@ -30,116 +29,92 @@ def spec(tmp_path: Path) -> Spec:
 
 
 def process(
-    tmp_path: Path,
-    spec: Spec,
-    rungs: tuple[str, ...] | None,
-    turns: bytes,
-    environment: Mapping[str, str] = MappingProxyType({}),
-    alone: Settings | None = None,
-) -> tuple[int, list[float]]:
+    tmp_path: Path, spec: Spec, turns: bytes, *, part: float = 1.0, synchronous: bool = False
+) -> tuple[int, list[str]]:
     """Run the process's part in this one, with turns given beforehand and a fake provider."""
     shutil.rmtree(tmp_path / "runs", ignore_errors=True)
     listen, speak = os.pipe()
     wait, ask = os.pipe()
-    os.write(ask, GO + turns)  # the first one says that the job is there
-    os.close(ask)
     settings = settings_of(2, runs=3, budget=1.0)
-    job = worker.Job(spec, settings, rungs, environment, alone)
-    job.save(tmp_path / "job.json")
-    with only_providers(FakeProvider(FakeClock())), os.fdopen(listen) as said:
-        code = part.main(str(tmp_path), speak, wait)
-        os.close(wait)
-        return code, [float(line) for line in said]
+    job = {"spec": spec.to_json(), "settings": settings.to_json(), "part": part}
+    (tmp_path / "job.json").write_text(json.dumps(job | {"synchronous": synchronous}))
+    # All at once would be taken for a wish to end amid a turn.
+    said: list[str] = []
+    given = Thread(target=give, args=(ask, listen, turns, said))
+    with only_providers(FakeProvider(FakeClock())):
+        given.start()
+        code = part_of_process.main(str(tmp_path), speak, wait)
+        given.join()
+    os.close(wait)
+    return code, said
 
 
-def test_it_saves_what_it_collected(tmp_path: Path, spec: Spec) -> None:
-    code, told = process(tmp_path, spec, ("layer",), GO * 1000)
-    assert code == 0
-    names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
-    assert names == {"bare", "layer"}
-    assert told[0] == 0.0
-    assert told == sorted(told)
-    assert told[-1] == 1.0
+def give(ask: int, listen: int, turns: bytes, said: list[str]) -> None:
+    """Give one turn whenever the process has ended one, and hang up after the last."""
+    with os.fdopen(listen) as lines:
+        for line in lines:
+            said.append(line.strip())
+            if line.endswith("!\n") and turns:
+                os.write(ask, turns[:1])
+                turns = turns[1:]
+            elif line.endswith("!\n") and ask >= 0:
+                os.close(ask)
+                ask = -1
+    if ask >= 0:
+        os.close(ask)
 
 
-def test_without_a_rung_it_climbs_the_whole_ladder(tmp_path: Path, spec: Spec) -> None:
-    assert process(tmp_path, spec, None, GO * 1000)[0] == 0
-    names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
-    assert names == {"bare", "pipeline", "layer", "detail"}
-
-
-def test_after_a_trial_call_it_may_be_told_to_climb_the_whole_ladder(
+def test_it_climbs_the_whole_ladder_a_round_at_a_turn_and_saves_its_runs(
     tmp_path: Path, spec: Spec
 ) -> None:
-    for told, rungs in ((GO, {"bare", "layer"}), (ALONE, {"bare", "pipeline", "layer", "detail"})):
-        turns = GO * 2 + told + GO * 1000  # load, trial call, and what comes after it
-        assert process(tmp_path, spec, ("layer",), turns, alone=settings_of(2, runs=3))[0] == 0
-        names = {run.rung.name for run in ProcessRuns.load(tmp_path / "runs").runs}
-        assert names == rungs
-
-
-@pytest.mark.parametrize("trials", [1, 2])
-def test_the_last_trial_call_is_the_first_evaluation_of_the_bare_rung(
-    tmp_path: Path, trials: int
-) -> None:
-    code = "import time\ndef work():\n    with open(__file__ + '.began', 'a') as file:\n"
-    code += "        print(time.monotonic_ns(), file=file)\n"
-    (tmp_path / "noting.py").write_text(code)
-    spec, alone = Spec(f"{tmp_path}/noting.py:work"), replace(settings_of(2, runs=1), warmup=0)
-    turns = GO * 2 + AGAIN * (trials - 1) + ALONE + GO * 1000
-    assert process(tmp_path, spec, None, turns, alone=alone)[0] == 0
-    began = [int(line) for line in (tmp_path / "noting.py.began").read_text().split()]
+    code, said = process(tmp_path, spec, GO * 100)
+    assert code == 0
     runs = ProcessRuns.load(tmp_path / "runs").runs
-    bare = min((run for run in runs if run.rung.name == "bare"), key=lambda run: run.round)
-    assert bare.began_ns <= began[trials - 1] <= bare.began_ns + bare.latency_ns
+    assert {run.rung.name for run in runs} == {"bare", "region", "layer", "detail"}
+    told = [float(line.strip("!")) for line in said]
+    assert told == sorted(told)
+    assert said[-1] == "1.0000!"
+    rounds = {run.round for run in runs}
+    # Two turns to import and load, one to warm up, one each round, and then it interprets.
+    assert sum(line.endswith("!") for line in said) == 2 + 1 + len(rounds)
 
 
-def test_a_target_that_raises_in_its_trial_call_would_do_so_anywhere(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("def work():\n    raise ValueError('no')\n")
-    spec = Spec(f"{tmp_path}/bad.py:work")
-    assert process(tmp_path, spec, ("layer",), GO * 9, alone=settings_of(2))[0] == 1
-    failure = json.loads((tmp_path / "failure.json").read_text())
-    assert (failure["cause"], failure["early"]) == ("target", True)
-
-
-@pytest.mark.parametrize("serial", [False, True])
+@pytest.mark.parametrize("synchronous", [False, True])
 def test_time_tells_what_caused_a_kernel_only_in_a_job_that_has_the_host_wait(
-    tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch, serial: bool
+    tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch, synchronous: bool
 ) -> None:
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")  # the user's own is not ours
     asked: list[bool] = []
 
-    def interpret(*visits: object, inside_costs: object, serial: bool = False) -> Interpretation:
-        asked.append(serial)
+    def interpret(*_: object, inside_costs: object, synchronous: bool = False) -> Interpretation:
+        asked.append(synchronous)
         return Interpretation((), (), ())
 
-    monkeypatch.setattr("xsp.measurement.callable.interpret", interpret)
-    environment = worker.SERIALISED if serial else {}
-    process(tmp_path, spec, None, GO * 1000, environment)
-    assert asked == [serial]
+    monkeypatch.setattr("xsp.measuring.call.callable.interpret", interpret)
+    process(tmp_path, spec, GO * 100, synchronous=synchronous)
+    assert asked == [synchronous]
 
 
 @pytest.mark.parametrize("ending", [STOP, b""])
 def test_told_to_stop_or_left_alone_it_saves_what_there_is(
     tmp_path: Path, spec: Spec, ending: bytes
 ) -> None:
-    code, told = process(tmp_path, spec, ("layer",), GO * 8 + ending)
+    code, said = process(tmp_path, spec, GO * 3 + ending)  # loaded, warm, and one round
     assert code == 0
-    assert 0 < told[-1] < 1
+    assert 0 < float(said[-1].strip("!")) < 1
     assert 0 < len(ProcessRuns.load(tmp_path / "runs").runs) < 6
 
 
 def test_stopped_before_its_first_turn_it_has_no_runs(tmp_path: Path, spec: Spec) -> None:
-    for turns, told in ((STOP, [0.0]), (GO + STOP, [0.0, 0.0])):
-        assert process(tmp_path, spec, ("layer",), turns) == (0, told)
+    for turns in (STOP, GO + STOP):
+        assert process(tmp_path, spec, turns) == (0, ["0.0000!"] * len(turns))
     assert ProcessRuns.load(tmp_path / "runs").runs == ()
 
 
 def test_it_says_why_it_cannot(tmp_path: Path) -> None:
-    code, _ = process(tmp_path, Spec("torchvision:resnet18", device="cuda:nine"), ("layer",), GO)
-    failure = json.loads((tmp_path / "failure.json").read_text())
+    code, _ = process(tmp_path, Spec("torchvision:resnet18", device="cuda:nine"), GO)
     assert code == 1
-    assert (failure["cause"], failure["early"]) == ("usage", True)
+    assert json.loads((tmp_path / "failure.json").read_text())["cause"] == "usage"
 
 
 @pytest.mark.parametrize(
@@ -164,15 +139,14 @@ pathlib.Path("PLACE").write_text(" ".join(map(str, numbers)))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ended", [False, True])
 def test_ending_a_worker_ends_every_process_that_it_started(tmp_path: Path, ended: bool) -> None:
     told = tmp_path / "told"
     last = "os._exit(3)" if ended else "time.sleep(60)"
     begin = STUBBORN.replace("PLACE", str(told)).replace("STAYING", str(not ended))
     (tmp_path / "job.py").write_text(f"{begin}{last}\n")
-    job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(2), ("layer",))
-    working = worker.Worker(tmp_path / "work")
-    working.take(job)
+    working = worker.Worker(tmp_path / "work", Spec(f"{tmp_path}/job.py:work"), settings_of(2))
     try:
         working.load()
         deadline = time.monotonic() + 60
@@ -187,11 +161,12 @@ def test_ending_a_worker_ends_every_process_that_it_started(tmp_path: Path, ende
     assert not [number for number in started if alive(int(number))]
 
 
-# What a process does when it ends: it notes so, a while after it was told to.
+# What a process does when it ends: it waits until it may, and notes so.
 LINGERING = """
 import atexit, os, pathlib, signal, time
 def end():
-    time.sleep(1)
+    while not pathlib.Path(__file__).with_name("may end").exists():
+        time.sleep(0.01)
     pathlib.Path(__file__).with_name("ended").touch()
     LAST
 atexit.register(end)
@@ -203,15 +178,19 @@ def work():
 def done(tmp_path: Path, last: str) -> worker.Worker:
     """Return a worker that has left its runs, and whose process ends for a while."""
     (tmp_path / "job.py").write_text(LINGERING.replace("LAST", last))
-    job = worker.Job(Spec(f"{tmp_path}/job.py:work"), settings_of(1, runs=3), ("pipeline",))
-    working = worker.Worker(tmp_path / "work")
-    working.take(job)
-    working.listen()
-    while working.turn():
-        pass
+    spec = Spec(f"{tmp_path}/job.py:work")
+    return worked(worker.Worker(tmp_path / "work", spec, settings_of(1, runs=3)))
+
+
+def worked(working: worker.Worker) -> worker.Worker:
+    """Give a worker turns until it is done, and return it."""
+    working.await_imports()
+    while working.running:
+        working.turn()
     return working
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("last", ["", "os.kill(os.getpid(), signal.SIGKILL)", "os._exit(3)"])
 def test_a_worker_is_done_before_its_process_has_ended_however_that_ends(
     tmp_path: Path, last: str
@@ -219,6 +198,7 @@ def test_a_worker_is_done_before_its_process_has_ended_however_that_ends(
     working = done(tmp_path, last)
     assert isinstance(working.outcome(), ProcessRuns)
     assert not (tmp_path / "ended").exists()
+    (tmp_path / "may end").touch()
     working.close()
     assert (tmp_path / "ended").exists()
     assert isinstance(working.outcome(), ProcessRuns)
@@ -241,28 +221,14 @@ def alive(number: int) -> bool:
     return False
 
 
-def test_a_process_that_gets_no_job_ends(tmp_path: Path) -> None:
-    listen, speak = os.pipe()
-    wait, ask = os.pipe()
-    os.close(ask)  # as when the parent process dies
-    assert part.main(str(tmp_path), speak, wait) == 1
-    for end in (listen, speak, wait):
-        os.close(end)
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_worker_imports_nothing_from_the_current_folder(
     tmp_path: Path, spec: Spec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "psutil.py").write_text("raise SystemExit(77)\n")
     monkeypatch.chdir(tmp_path / "here")
-    working = worker.Worker(tmp_path / "work")
+    working = worker.Worker(tmp_path / "work", spec, settings_of(1, runs=3))
     try:
-        working.take(worker.Job(spec, settings_of(1, runs=3), ("pipeline",)))
-        working.listen()
-        while working.turn():
-            pass
-        assert isinstance(working.outcome(), ProcessRuns)
+        assert isinstance(worked(working).outcome(), ProcessRuns)
     finally:
         working.close()

@@ -6,7 +6,6 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from xsp.inexact import Inexact
 from xsp.level import Kind
 from xsp.trace.attribute import (
     ATTRIBUTES,
@@ -21,31 +20,11 @@ from xsp.trace.document import SPAN_SCHEMA
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def table(heading: str, page: str = "trace.md") -> list[list[str]]:
-    """Return the cells of the table under a heading of a page, without its head."""
-    section = (DOCS / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def table(heading: str) -> list[list[str]]:
+    """Return the cells of the table under a heading of the page, without its head."""
+    section = (DOCS / "trace.md").read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
-
-
-def kinds(known: Attribute) -> str:
-    if known.kinds == tuple(Kind):
-        return "all"
-    return ", ".join(kind.value for kind in known.kinds)
-
-
-def test_documented_attributes_are_those_of_the_code() -> None:
-    assert table("Attributes") == [
-        [f"`{known.name}`", kinds(known), f"`{known.type}`", known.unit, known.meaning]
-        for known in ATTRIBUTES
-    ]
-
-
-def test_documented_reasons_and_marks_are_those_of_the_code() -> None:
-    documented = [(reason, mark) for reason, mark, _ in table("Exact")]
-    assert documented == [(f"`{one.value}`", f"`{one.mark}`") for one in Inexact]
-    (attribute,) = (one for one in ATTRIBUTES if one.name == "inexact")
-    assert all(f"`{one.value}`" in attribute.meaning for one in Inexact)
 
 
 def test_documented_columns_are_those_of_a_trace_in_order() -> None:
@@ -85,16 +64,6 @@ def test_attribute_is_found_by_name_and_the_users_own_is_not() -> None:
     assert found is not None
     assert found.kinds == (Kind.LAYER,)
     assert find_attribute("batch") is None
-
-
-def test_documented_exported_attributes_are_those_of_the_code() -> None:
-    assert table("Of every span", "attributes.md") == [
-        [f"`{one.name}`", f"`{one.type}`", one.unit, one.meaning] for one in EXPORTED
-    ]
-    assert table("By kind of span", "attributes.md") == [
-        [f"`{known.exported}`", kinds(known), f"`{known.type}`", known.unit, known.meaning]
-        for known in ATTRIBUTES
-    ]
 
 
 def test_exported_names_are_unique_and_of_a_known_namespace() -> None:

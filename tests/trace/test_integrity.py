@@ -33,7 +33,7 @@ def test_samples_pass_the_check(tree: samples.Node) -> None:
 
 
 @given(samples.TREES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_every_well_formed_tree_passes_the_check_and_can_be_printed(tree: samples.Node) -> None:
     trace = samples.trace(samples.pipeline("predict", tree))
     trace.check()
@@ -74,33 +74,6 @@ def test_check_names_the_breach_and_the_span(
         changed(resnet, row, **values).check()
 
 
-def siblings(**second: Any) -> Trace:
-    """Return a root with two operators of 1000 ns each, the second one changed."""
-    tree = samples.pipeline("predict", samples.op("a"), samples.op("b"), own_ns=1_000)
-    return changed(samples.trace(tree), 2, **second)
-
-
-def test_overlapping_siblings_on_one_thread_are_refused() -> None:
-    with pytest.raises(TraceFormatError, match=r"'predict/b'.*overlaps the sibling before it"):
-        siblings(start_ns=500).check()
-
-
-def test_siblings_that_changed_places_are_refused() -> None:
-    tree = samples.pipeline("predict", samples.op("a"), samples.op("b"))
-    swapped = changed(changed(samples.trace(tree), 1, start_ns=2_000, end_ns=3_000), 2, start_ns=0)
-    with pytest.raises(TraceFormatError, match=r"'predict/b'.*starts before the sibling"):
-        swapped.check()
-
-
-def test_siblings_on_two_threads_may_overlap() -> None:
-    # The root's own time grows by what the other thread did meanwhile.
-    changed(siblings(start_ns=500, thread=2), 0, self_ns=2_000.0).check()
-
-
-def test_siblings_that_were_measured_at_one_time_may_overlap() -> None:
-    siblings(start_ns=500, measured_start_ns=500).check()
-
-
 def test_kernels_may_end_after_the_operator_that_launched_them() -> None:
     kernel = samples.Node("kernel", "gemm", own_ns=500)
     trace = samples.trace(samples.pipeline("predict", samples.op("aten::mm", kernel)))
@@ -112,11 +85,6 @@ def test_a_span_without_a_latency_passes_the_check(resnet: Trace) -> None:
     row = resnet.spans.height - 1
     nothing = dict.fromkeys(("latency_ns", "latency_low_ns", "latency_high_ns", "self_ns"))
     changed(resnet, row, **nothing).check()
-
-
-def test_a_trace_without_spans_fails_the_check(resnet: Trace) -> None:
-    with pytest.raises(TraceFormatError, match="has at least its root"):
-        Trace(resnet.spans.clear(), {}).check()
 
 
 def kernels(**second: Any) -> Trace:
@@ -132,13 +100,3 @@ def test_kernels_that_overlap_on_their_stream_are_refused() -> None:
     kernels().check()
     with pytest.raises(TraceFormatError, match=r"'predict/b'.*overlaps what comes before it on"):
         kernels(start_ns=400).check()
-
-
-@pytest.mark.parametrize("beside", [{"stream": 9}, {"device": 1}, {"measured_start_ns": 400}])
-def test_kernels_that_ran_at_one_time_may_overlap(beside: dict[str, Any]) -> None:
-    kernels(start_ns=400, **beside).check()
-
-
-def test_a_negative_device_time_is_refused() -> None:
-    with pytest.raises(TraceFormatError, match="has a negative device_ns"):
-        kernels(device_ns=-1.0).check()

@@ -9,8 +9,9 @@ import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xsp import delivery
+from xsp.errors import AnalysisError
 from xsp.trace.document import Trace
-from xsp.trace.heading import headline
 from xsp.trace.row import Row
 from xsp.trace.text import _cells_wide, _name, text
 
@@ -35,7 +36,7 @@ def wide(line: str) -> int:
     return sum(1 + (unicodedata.east_asian_width(c) in "WF") for c in line)
 
 
-def test_small_tree_looks_like_this() -> None:
+def small() -> Trace:
     tree = samples.pipeline(
         "predict",
         samples.layer(
@@ -46,48 +47,58 @@ def test_small_tree_looks_like_this() -> None:
             samples.op("aten::add", own_ns=500),
         ),
     )
-    assert samples.trace(tree, name="Net").tree(width=100).splitlines() == [
-        "Net  51.2 ± 0.51 µs · without overhead: model, layers, operators (30 runs)",
+    return samples.trace(tree, name="Net")
+
+
+def test_small_tree_looks_like_this() -> None:
+    assert small().tree(width=100, rows=None).splitlines() == [
+        "Net · 51.2 µs (± 1 %) · overhead removed (30 runs)",
         "",
-        "                               latency    share  overhead",
-        "predict                51.2 ± 0.51  µs  100.0 %   5.12 µs",
-        "├─ Net                 49.2 ± 0.49  µs   96.1 %   4.92 µs",
-        "│  ├─ fc1 Linear       43.2 ± 0.43  µs   84.4 %   4.32 µs",
-        "│  │  ├─ aten::linear  41.2 ± 0.41  µs   80.5 %   4.12 µs",
-        "│  │  └─ own time      2.00         µs    3.9 %",
-        "│  ├─ act ReLU         3.50 ± 0.035 µs    6.8 %    350 ns",
-        "│  │  ├─ aten::relu    1.50 ± 0.015 µs    2.9 %    150 ns",
-        "│  │  └─ own time      2.00         µs    3.9 %",
-        "│  ├─ aten::add         500 ± 5.0   ns    1.0 %   50.0 ns",
-        "│  └─ own time         2.00         µs    3.9 %",
-        "└─ own time            2.00         µs    3.9 %",
+        "   time    %  what",
+        "51.2 µs  100  predict",
+        "49.2 µs   96  ├─ Net",
+        "43.2 µs   84  │  ├─ fc1  Linear  ◀ slowest layer",
+        "41.2 µs   80  │  │  ├─ aten::linear",
+        "2.00 µs    4  │  │  └─ self time",
+        "3.50 µs    7  │  ├─ act  ReLU",
+        "1.50 µs    3  │  │  ├─ aten::relu",
+        "2.00 µs    4  │  │  └─ self time",
+        " 500 ns    1  │  ├─ aten::add",
+        "2.00 µs    4  │  └─ self time",
+        "2.00 µs    4  └─ self time",
     ]
 
 
-def test_first_line_says_name_latency_and_what_is_without_overhead() -> None:
+def test_errors_and_overhead_have_columns_where_they_are_asked_for() -> None:
+    assert small().tree(width=100, errors=True, overhead=True).splitlines() == [
+        "Net  51.2 ± 0.51 µs · without overhead: model, layers, operators (30 runs)",
+        "",
+        "           time      %  overhead  what",
+        "51.2 ± 0.51  µs  100.0   5.12 µs  predict",
+        "49.2 ± 0.49  µs   96.1   4.92 µs  └─ Net",
+        "43.2 ± 0.43  µs   84.4   4.32 µs     ├─ fc1  Linear  ◀ slowest layer",
+        "41.2 ± 0.41  µs   80.5   4.12 µs     │  └─ aten::linear",
+        "3.50 ± 0.035 µs    6.8    350 ns     ├─ act  ReLU",
+        "1.50 ± 0.015 µs    2.9    150 ns     │  └─ aten::relu",
+        " 500 ± 5.0   ns    1.0   50.0 ns     └─ aten::add",
+    ]
+
+
+def test_first_line_says_name_latency_and_that_overhead_is_removed() -> None:
     first = str(samples.trace(samples.resnet(), name="ResNet")).splitlines()[0]
-    assert first == "ResNet  39.0 ± 0.39 ms · without overhead: model, layers, operators (30 runs)"
-
-
-def test_first_line_says_what_still_carries_overhead() -> None:
-    tree = samples.transformer()
-    for child in tree.children[0].children[1].children[:2]:
-        child.attributes["exact"] = False
-    first = " ".join(samples.trace(tree).tree(width=140).splitlines()[:2])
-    assert "without overhead: model, operators" in first
-    assert "still with overhead: 2 of 125 layers" in first
+    assert first == "ResNet · 39.0 ms (± 1 %) · overhead removed (30 runs)"
 
 
 @pytest.mark.parametrize(
     ("reasons", "said"),
     [
-        (["few"], "in fewer than 5 runs: 2 of 125 layers"),
+        (["few_samples"], "in fewer than 5 runs: 2 of 125 layers"),
         (
-            ["cold", "few"],
-            "from first evaluations alone: 2 of 125 layers · in fewer than 5 runs: 2",
+            ["warm_up_only", "few_samples"],
+            "from first steps alone: 2 of 125 layers · in fewer than 5 runs: 2",
         ),
-        (["varies"], "missing in some runs: 2 of 125 layers"),
-        (["derived"], "made from the spans inside: 2 of 125 layers"),
+        (["unstable"], "missing in some runs: 2 of 125 layers"),
+        (["inferred"], "made from the spans inside: 2 of 125 layers"),
     ],
 )
 def test_first_line_says_what_else_is_not_exact_and_that_it_is_without_overhead(
@@ -96,79 +107,38 @@ def test_first_line_says_what_else_is_not_exact_and_that_it_is_without_overhead(
     tree = samples.transformer()
     for child in tree.children[0].children[1].children[:2]:
         child.attributes |= samples.inexact(*reasons)
-    first = samples.trace(tree).tree(width=1_000).splitlines()[0]
+    first = samples.trace(tree).tree(width=1_000, errors=True).splitlines()[0]
     assert "without overhead: model, layers, operators" in first
     assert said in first
     assert "still with overhead" not in first
 
 
-def test_first_line_says_of_part_of_the_pipeline_spans_that_they_are_made_of_others() -> None:
-    tree = samples.pipeline("predict", samples.pipeline("reading"), samples.pipeline("decode"))
-    tree.children[0].attributes |= samples.inexact("derived")
-    first = samples.trace(tree).tree(width=1_000).splitlines()[0]
-    assert "made from the spans inside: 1 of 3 pipeline spans" in first
-
-
-def test_part_of_a_graph_beside_its_layers_is_told_of_with_the_layers() -> None:
-    tree = samples.pipeline("predict", samples.pipeline("reading"), samples.layer("net", "Net"))
-    for child in tree.children:
-        child.attributes |= samples.inexact("derived")
-    trace = samples.trace(tree)
-    told = Trace(trace.spans, {**trace.metadata, "made_of": {"layer": "op"}}).tree(width=200)
-    assert "made from the spans inside" in trace.tree(width=200)
-    assert "made from the spans inside" not in told
-    assert "layers are made of their operators" in told
-
-
-def everywhere(node: samples.Node, **attributes: object) -> samples.Node:
-    node.attributes |= attributes
-    for child in node.children:
-        everywhere(child, **attributes)
-    return node
-
-
-def test_what_holds_for_all_spans_is_said_of_all() -> None:
-    tree = everywhere(samples.resnet(), **samples.inexact("few"))
-    first = samples.trace(tree).tree(width=1_000).splitlines()[0]
-    assert first.endswith("operators (30 runs) · in fewer than 5 runs: all")
-
-
 def test_rows_that_are_not_exact_are_marked_and_the_marks_that_occur_explained() -> None:
-    back = samples.layer("fc", "Linear", phase="backward", **samples.inexact("derived"))
-    leaf = samples.layer("act", "ReLU", **samples.inexact("carried", "few"))
+    back = samples.layer("fc", "Linear", phase="backward", **samples.inexact("inferred"))
+    leaf = samples.layer("act", "ReLU", **samples.inexact("includes_overhead", "few_samples"))
     tree = samples.pipeline("step", samples.layer("fc", "Linear"), leaf, back, own_ns=0)
-    lines = samples.trace(tree).tree(width=100).splitlines()
+    lines = samples.trace(tree).tree(width=100, errors=True).splitlines()
     table = lines.index("") + 1
     assert lines[table:] == [
-        "                               latency       share  overhead",
-        "step                   6.00 ± 0.060 µs     100.0 %    600 ns",
-        "├─ fc Linear           2.00 ± 0.020 µs      33.3 %    200 ns",
-        "├─ act ReLU            2.00 ± 0.020 µs +?   33.3 %    200 ns",
-        "└─ fc Linear backward  2.00 ± 0.020 µs =    33.3 %    200 ns",
+        "              time      %  what",
+        "6.00 ± 0.060 µs     100.0  step",
+        "2.00 ± 0.020 µs      33.3  ├─ fc  Linear",
+        "2.00 ± 0.020 µs +?   33.3  ├─ act  ReLU",
+        "2.00 ± 0.020 µs =    33.3  └─ fc  Linear backward",
         "",
         "+ still with overhead · ? in fewer than 5 runs · = made from the spans inside",
     ]
-
-
-def test_a_file_of_an_earlier_version_marks_what_carries_overhead() -> None:
-    tree = samples.pipeline("step", samples.layer("fc", "Linear", exact=False))
-    spans = samples.frame(tree)
-    kept = [name for name in spans["attributes"].struct.fields if name != "inexact"]
-    old = spans.with_columns(attributes=pl.struct(pl.col("attributes").struct.field(kept)))
-    lines = text(old, {}).splitlines()
-    assert "still with overhead: layers" in lines[0]
-    assert [line.split("µs")[1].split()[0] for line in lines[3:5]] == ["100.0", "+"]
-    assert lines[-1] == "+ still with overhead"
+    assert "?" not in samples.trace(tree).tree(width=100)
 
 
 def program(*reasons: str, own_ns: int = 4_000) -> samples.Node:
-    """Return a block of 6 µs in a step, of which a layer has 4, and own time besides.
+    """Return a block of 6 µs in a step, of which a layer has 4, and self time besides.
 
     The layer is not exact for some reasons, its step and the block for these and for few runs.
     """
     layer = samples.layer("net", "Net", own_ns=4_000, **samples.inexact(*reasons))
     step = samples.pipeline("Net", layer, own_ns=2_000)
-    around = samples.inexact(*reasons, "few") | {"program_part": True}
+    around = samples.inexact(*reasons, "few_samples") | {"program_part": True}
     step.attributes |= around
     tree = samples.pipeline("block", step, own_ns=own_ns)
     tree.attributes |= around
@@ -176,129 +146,40 @@ def program(*reasons: str, own_ns: int = 4_000) -> samples.Node:
 
 
 def first_lines(tree: samples.Node, group: str = "Net") -> list[str]:
-    lines = samples.trace(tree, groups=[{"name": group}]).tree(width=90).splitlines()
+    lines = samples.trace(tree, groups=[{"name": group}]).tree(width=90, errors=True).splitlines()
     return lines[: lines.index("")]
 
 
 def test_first_lines_of_a_program_say_how_much_of_its_time_is_exact() -> None:
-    assert first_lines(program("carried", "varies")) == [
+    assert first_lines(program("includes_overhead", "unstable")) == [
         "block  10.0 ± 0.10 µs · without overhead: all but 60.0 % of the time (30 runs)",
         "  in fewer than 5 runs: 20.0 % of the time · missing in some runs: 60.0 % of the time",
     ]
 
 
-def test_time_around_evaluations_is_exact_though_the_block_is_not() -> None:
-    first = " ".join(first_lines(program("few", own_ns=1_194_000)))
-    assert "without overhead: model, layers (30 runs)" in first
-    assert "in fewer than 5 runs: 0.5 % of the time" in first
-
-
-def test_a_program_says_of_a_little_time_with_overhead_that_it_is_little() -> None:
-    first = " ".join(first_lines(program("carried", own_ns=90_000_000)))
-    assert "without overhead: all but <0.1 % of the time (30 runs)" in first
-
-
-def test_a_program_counts_the_layers_that_are_made_of_others() -> None:
-    tree = program()
-    made = samples.layer("act", "ReLU", **samples.inexact("derived"))
-    tree.children[0].children += [made, samples.layer("drop", "Dropout")]
-    assert "made from the spans inside: 1 of 3 layers" in " ".join(first_lines(tree))
-
-
-def test_a_file_from_before_parts_of_programs_were_marked_has_first_lines_too() -> None:
-    tree = program("carried")
-    for node in (tree, tree.children[0]):
-        del node.attributes["program_part"]
-    assert "all but 100.0 % of the time" in " ".join(first_lines(tree))
-
-
-def test_headline_breaks_between_what_it_says() -> None:
-    tree = samples.pipeline("predict", samples.layer("net", "Net"))
-    levels = {"model": "measured", "library": "no provider here"}
-    levels |= {f"level of a long name {number}": "no provider here" for number in range(4)}
-    trace = samples.trace(tree, levels=levels, rungs=[{"rung": "serialised", "latency_ns": 5_000}])
-    for width in (80, 90, 300):
-        lines = trace.tree(width=width).splitlines()
-        said = lines[: lines.index("")]
-        assert all(len(line) <= width for line in said)
-        words = " ".join(said).replace("·", "").split()
-        assert words == headline(trace.spans, trace.metadata).replace("·", "").split()
-        assert not any(line.endswith("·") for line in said)
-
-
 def test_first_line_names_levels_that_are_missing() -> None:
     levels = {"model": "measured", "library": "no provider here"}
     lines = samples.trace(samples.wide(3), levels=levels).tree(width=120).splitlines()
-    assert lines[0].endswith("not measured: library")
+    assert lines[1] == "not measured: library"
 
 
-def test_nothing_is_claimed_to_be_without_overhead_that_does_not_say_so() -> None:
-    tree = samples.wide(3)
-    spans = samples.frame(tree).with_columns(attributes=pl.struct(other=pl.lit(1)))
-    assert "without overhead" not in text(spans, {})
-
-
-def test_problems_of_one_kind_that_several_groups_have_are_one_line() -> None:
-    said = ("wide", "A: 14 %"), ("wide", "B: 18 %"), ("varies", "B: 1 run"), ("wide", "lost")
-    problems = [{"code": code, "message": message} for code, message in said]
-    groups = [{"name": "A"}, {"name": "B"}]
-    trace = samples.trace(samples.resnet(), problems=problems, groups=groups)
-    assert [line for line in trace.tree().splitlines() if line.startswith("!")] == [
-        "! wide: A: 14 % (1 more of this kind in trace.problems)",
-        "! varies: B: 1 run",
-        "! wide: lost",
-    ]
-    assert len(trace.problems) == 4
-
-
-def test_problems_come_before_the_tree_and_keep_to_the_width() -> None:
-    problems = [{"code": "unmatched", "message": "one\nspan " + "came and went " * 30}]
-    lines = samples.trace(samples.resnet(), problems=problems).tree(width=80).splitlines()
-    assert lines[1].startswith("! unmatched: one\\nspan came")
+def test_warnings_come_before_the_tree_and_keep_to_the_width() -> None:
+    warnings = [{"code": "unmatched", "message": "one\nspan " + "came and went " * 30}]
+    lines = samples.trace(samples.resnet(), warnings=warnings).tree(width=80).splitlines()
+    assert lines[1].startswith("⚠ unmatched: one\\nspan came")
     assert max(map(len, lines)) <= 80
 
 
 def test_equal_blocks_are_folded_with_their_number_sum_and_mean() -> None:
     lines = drawn(samples.transformer(12))
     [block] = [line for line in lines if " Block " in line]
-    assert "0 … 11 Block" in block
-    assert re.search(r"12 \u00d7 +\d[\d.]* .s$", block)
-    assert sum(" attn Attention " in line for line in lines) == 1
-
-
-def test_rows_below_a_folded_block_are_sums_too() -> None:
-    trace = samples.trace(samples.transformer(12))
-    attention = summed(trace.spans.filter(pl.col("name") == "attn"))
-    [line] = [line for line in str(trace).splitlines() if " attn Attention " in line]
-    assert f"{attention / 1e6:.3g} ±" in line
-
-
-def test_block_that_differs_is_not_folded_with_the_others() -> None:
-    lines = drawn(samples.resnet())
-    assert sum("0 Bottleneck" in line for line in lines) == 4
-    assert sum("1 … 5 Bottleneck" in line for line in lines) == 1
-
-
-def test_layers_of_one_class_but_other_size_are_not_folded() -> None:
-    parts = [
-        samples.layer(str(i), "Linear", samples.op("aten::linear"), parameter_bytes=size)
-        for i, size in enumerate((400, 400, 90_000))
-    ]
-    lines = drawn(samples.pipeline("predict", *parts))
-    assert any("0 … 1 Linear" in line for line in lines)
-    assert any("2 Linear" in line for line in lines)
-
-
-def test_backward_layers_say_so_and_stay_apart_from_forward_ones() -> None:
-    parts = [samples.layer("fc", "Linear", phase=phase) for phase in ("forward", "backward")]
-    lines = drawn(samples.pipeline("step", *parts))
-    assert any("fc Linear backward" in line for line in lines)
-    assert len(lines) == 4 or any("own time" in line for line in lines)
+    assert re.search(r"0 … 11  Block  12 \u00d7 \d[\d.]* .s", block)
+    assert sum(" attn  Attention" in line for line in lines) == 1
 
 
 def test_span_that_raised_says_what() -> None:
-    failed = samples.Node("pipeline", "load", 5_000, attributes={"error": "ValueError"})
-    assert any("load raised ValueError" in line for line in drawn(samples.pipeline("all", failed)))
+    failed = samples.Node("region", "load", 5_000, attributes={"error": "ValueError"})
+    assert any("load  raised ValueError" in line for line in drawn(samples.pipeline("all", failed)))
 
 
 def test_chain_of_operators_is_one_row() -> None:
@@ -307,38 +188,20 @@ def test_chain_of_operators_is_one_row() -> None:
     assert not any("aten::_convolution" in line for line in lines)
 
 
-def test_chain_goes_on_past_operators_too_small_to_show() -> None:
-    work = samples.op("aten::_slow_conv", own_ns=10**9)
-    tree = samples.op("aten::conv2d", samples.op("aten::_nnpack_available"), work)
-    others = [samples.op(f"aten::other{i}", own_ns=10**7) for i in range(70)]
-    lines = drawn(samples.pipeline("predict", tree, *others))
-    assert any("aten::conv2d → _slow_conv" in line for line in lines)
-    assert not any("nnpack" in line for line in lines)
-
-
 def test_hidden_spans_are_counted_and_summed() -> None:
     trace = samples.trace(samples.resnet())
-    shown = [line for line in str(trace).splitlines() if "… 3 more layers, 1 more op" in line]
+    shown = [line for line in str(trace).splitlines() if "3 small layers, 1 small op" in line]
     assert len(shown) == 1
     hidden = trace.spans.filter(
         pl.col("path").str.contains(r"^predict/ResNet/(bn1|relu|avgpool|aten::flatten)$")
     )
-    assert f"{summed(hidden) / 1e3:.3g} ±" in shown[0]
+    assert shown[0].split()[0] == f"{summed(hidden) / 1e3:.3g}"
 
 
 def test_thousands_of_small_operators_are_collected_by_name() -> None:
     lines = drawn(samples.wide(5_000))
     assert len(lines) == 6
     assert sum("1,250 \u00d7" in line for line in lines) == 4
-
-
-def test_tree_that_fits_is_shown_whole() -> None:
-    tree = samples.pipeline(
-        "predict", samples.op("big", own_ns=10**9), samples.op("tiny", own_ns=1), own_ns=0
-    )
-    trace = samples.trace(tree)
-    assert any("tiny" in line for line in drawn(tree))
-    assert "spans in" not in str(trace)
 
 
 @pytest.mark.parametrize("rows", [5, 20, 60, 200])
@@ -350,30 +213,16 @@ def test_rows_are_limited(rows: int) -> None:
 
 def test_a_cut_tree_says_so_below() -> None:
     printed = " ".join(str(samples.trace(samples.resnet())).split())
-    assert re.search(r"728 spans in \d+ rows: repeats are folded", printed)
+    assert re.search(r"trace.tree\(rows=200\) more of this tree \(\d+ rows for 728 spans", printed)
 
 
-@pytest.mark.parametrize("width", [72, 80, 100, 140])
+@pytest.mark.parametrize("width", [40, 72, 80, 100, 140])
 @pytest.mark.parametrize(
     "tree", [samples.resnet(), samples.transformer(), samples.wide(3_000), samples.hostile()]
 )
 def test_no_line_is_wider_than_asked(tree: samples.Node, width: int) -> None:
     printed = samples.trace(tree).tree(width=width)
     assert max(map(wide, printed.splitlines())) <= width
-
-
-def test_numbers_stand_in_columns() -> None:
-    lines = drawn(samples.resnet())
-    assert len({line.index("±") for line in lines if "±" in line}) == 1
-    assert len({line.rindex("%") for line in lines}) == 1
-
-
-def test_width_is_the_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
-    trace = samples.trace(samples.hostile())
-    monkeypatch.setenv("COLUMNS", "120")
-    broad = max(map(wide, str(trace).splitlines()))
-    monkeypatch.setenv("COLUMNS", "80")
-    assert max(map(wide, str(trace).splitlines())) <= 80 < broad <= 120
 
 
 def test_names_move_no_cursor_and_break_no_line() -> None:
@@ -384,39 +233,23 @@ def test_names_move_no_cursor_and_break_no_line() -> None:
     assert "(no name)" in printed
 
 
-@pytest.mark.parametrize(("depth", "cells"), [(3, 3), (12, 2), (20, 1)])
+@pytest.mark.parametrize(("depth", "cells"), [(3, 3), (20, 2), (30, 1)])
 def test_deep_trees_are_drawn_narrower_so_that_every_level_is_seen(depth: int, cells: int) -> None:
     node = samples.layer("bottom", "Leaf", own_ns=10**6)
     for level in range(depth, 0, -1):
         node = samples.layer(f"level{level}", "Wrapper", node, own_ns=0)
     lines = drawn(samples.pipeline("predict", node), rows=None)
     starts = [line.index("level") for line in lines if "Wrapper" in line]
-    assert starts == [max(cells, 2) + cells * level for level in range(depth)]
-
-
-def test_very_deep_trees_keep_their_names_readable() -> None:
-    node = samples.layer("bottom", "Leaf", own_ns=10**6)
-    for depth in range(1_200):
-        node = samples.layer(f"level{depth}", "Wrapper", node, own_ns=0)
-    lines = drawn(samples.pipeline("predict", node), rows=None)
-    assert any("bottom Leaf" in line for line in lines)
-    assert max(map(len, lines)) <= 100
+    start = lines[0].index("predict")
+    assert starts == [start + max(cells, 2) + cells * level for level in range(depth)]
 
 
 def test_missing_latencies_are_a_dash_and_no_zero() -> None:
     spans = samples.frame(samples.wide(2))
     nothing = [pl.lit(None, dtype=pl.Float64).alias(n) for n in spans.columns if "latency" in n]
     lines = text(spans.with_columns(nothing), {}).splitlines()
-    assert lines[0].startswith("trace  —")
-    assert any(re.search(r"Cell +—", line) for line in lines)
-
-
-def test_one_run_has_no_interval() -> None:
-    spans = samples.frame(samples.wide(2)).with_columns(
-        latency_low_ns=pl.lit(None, dtype=pl.Float64),
-        latency_high_ns=pl.lit(None, dtype=pl.Float64),
-    )
-    assert "±" not in text(spans, {})
+    assert lines[0].startswith("trace · —")
+    assert any(re.search(r"^ *— .*Cell", line) for line in lines)
 
 
 def test_trace_without_spans_still_has_its_first_line() -> None:
@@ -444,7 +277,7 @@ BLOCKS = st.lists(st.integers(1, 4), min_size=1, max_size=6)
 
 
 @given(BLOCKS, st.integers(1, 80))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_shares_of_the_roots_children_add_up_whatever_is_folded(
     blocks: list[int], rows: int
 ) -> None:
@@ -453,13 +286,9 @@ def test_shares_of_the_roots_children_add_up_whatever_is_folded(
         for i, size in enumerate(blocks)
     ]
     lines = drawn(samples.pipeline("predict", *parts, own_ns=0), rows=rows)
-    shares = [
-        float(re.search(r"([\d.]+) %", line)[1])  # type: ignore[index]
-        for line in lines
-        if re.match(r"[├└]", line)
-    ]
+    shares = [float(line.split()[2]) for line in lines if re.search(r"\d  [├└]", line)]
     if shares:
-        assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
+        assert sum(shares) == pytest.approx(100, abs=0.5 * len(shares))
 
 
 @given(
@@ -472,23 +301,59 @@ def test_a_name_ends_and_fits_into_any_room(label: str, branch: str, room: int) 
     assert _cells_wide(_name(row, branch, room)) <= max(room, 3)
 
 
-@pytest.mark.parametrize(
-    ("room", "drawn"),
-    [
-        (40, "Sequential backward 1.1 at once inside"),
-        (24, "Sequential backward 1.1…"),
-        (12, "Seq…al back…"),
-    ],
-)
-def test_what_is_said_of_a_name_is_cut_at_its_end(room: int, drawn: str) -> None:
-    detail = "backward 1.1 at once inside"
-    row = Row(1, True, False, "layer", "Sequential", detail, 1, 1.0, None, None, None)
-    assert _name(row, "", room) == drawn
-
-
 @pytest.mark.parametrize("width", [1, 72, 140])
 def test_absurd_numbers_neither_hang_nor_fill_the_line(width: int) -> None:
     spans = samples.frame(samples.transformer()).with_columns(
         latency_ns=pl.lit(1e300), latency_high_ns=pl.lit(1e301), overhead_ns=pl.lit(-1e300)
     )
     assert max(map(wide, text(spans, {}, width=width).splitlines())) <= 140
+
+
+def test_three_warnings_stand_above_a_tree_the_gravest_first_and_the_rest_is_counted() -> None:
+    codes = ["residual", "left-out", "prediction", "dropped", "page-faults"]
+    warnings = [{"code": code, "message": f"it was {code}"} for code in codes]
+    trace = samples.trace(samples.wide(3), warnings=warnings)
+    lines = trace.tree().splitlines()
+    shown = [line.split(":")[0] for line in lines if line.startswith("⚠")]
+    assert shown == ["⚠ dropped", "⚠ prediction", "⚠ left-out"]
+    assert "  2 more warnings: trace.tree(warnings=True)" in lines
+    every = trace.tree(warnings=True)
+    assert every.count("⚠") == len(codes)
+
+
+def test_rough_times_are_said_once_above_the_tree() -> None:
+    rough = samples.frame(samples.wide(3), margin=0.6)
+    lines = text(rough, {"warnings": [{"code": "wide-interval", "message": "wide"}]}).splitlines()
+    assert [line for line in lines if line.startswith("⚠")] == [
+        "⚠ noisy: times are rough (about ± 60 %); see xsp doctor"
+    ]
+    assert "± " not in "\n".join(lines[lines.index("") :])
+
+
+def test_modules_of_one_name_are_shown_by_their_paths() -> None:
+    below = []
+    for n in range(3):
+        below.append(samples.layer("conv1", "Conv2d", module_path=f"block.{n}.conv1", own_ns=9_000))
+        below.append(samples.layer(f"between{n}", f"Other{n}", own_ns=9_000))
+    lines = drawn(samples.pipeline("predict", samples.layer("Net", "Net", *below)))
+    named = [line.split("─ ")[1].split()[0] for line in lines if "Conv2d" in line]
+    assert named == [f"block.{n}.conv1" for n in range(3)]
+
+
+def test_what_is_small_is_judged_without_first_calls() -> None:
+    first = samples.pipeline("first call of Net", own_ns=10**9)
+    layers = [samples.layer(str(n), f"Layer{n}", own_ns=9_000 + n) for n in range(40)]
+    lines = drawn(samples.pipeline("block", first, samples.pipeline("Net", *layers)), rows=60)
+    assert sum("Layer" in line for line in lines) == len(layers)
+
+
+def test_a_trace_without_advice_has_a_tree(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: Trace) -> list[tuple[str, str]]:
+        raise AnalysisError("no")
+
+    trace = samples.trace(samples.wide(3))
+    monkeypatch.setitem(delivery._functions, "look_next", fails)
+    assert "Look next" not in str(trace)
+    found = [("Do less.", "xsp show FILE")]
+    monkeypatch.setitem(delivery._functions, "look_next", lambda _: found)
+    assert str(trace).endswith("Look next:\n  Do less.\n    xsp show FILE")

@@ -17,12 +17,16 @@ def add(first: int, second: int) -> int:
 decorated: Callable[[int, int], int] = xsp.profile(levels="framework")(add)
 spanned: Callable[[int, int], int] = xsp.span("add", level="model", size=3)(add)
 
-prof = xsp.profile(levels=("model", "framework"), runs=3, budget=1.5, replay=True)
-with prof as entered, entered.evaluation("request"):
+prof = xsp.profile(levels=("model", "framework"), runs=3, budget=1.5, repeat=True)
+with prof as entered, entered.step("request"):
     total: int = decorated(1, 2)
 
 trace: xsp.Trace = xsp.measure(add, 1, second=2, levels=xsp.Level.MODEL, progress=print)
 frame: pl.DataFrame = trace.spans
 path: Path = trace.save("add.xsp")
-problems: tuple[xsp.Problem, ...] = xsp.load(path).problems
-codes: list[str] = [problem.code for problem in problems]
+warnings: tuple[xsp.TraceWarning, ...] = xsp.load(path).warnings
+codes: list[str] = [warning.code for warning in warnings]
+
+# What is wrong must not pass: mypy tells of each comment that is not needed.
+xsp.profile(levels=2.5)  # type: ignore[arg-type]
+xsp.load(1)  # type: ignore[arg-type]

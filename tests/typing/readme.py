@@ -1,4 +1,4 @@
-"""The README's Python examples, word for word, so that mypy reads them; see test_readme.py."""
+"""The Python examples of the README and of guides, word for word, for mypy; see test_readme.py."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Language(nn.Module):  # type: ignore[misc]
 language_model = Language().eval()
 prompts = [torch.zeros(1, 5, dtype=torch.long) for _ in range(2)]
 
-# ruff: noqa: E402, T201  # the examples are kept as the README has them
+# ruff: noqa: E402, T201  # the examples are kept as the pages have them
 
 import xsp
 
@@ -52,7 +52,10 @@ with xsp.profile(levels=2) as prof:
         optimizer.zero_grad()
         criterion(network(batch), target).backward()
         optimizer.step()
-print(prof.trace)
+
+print(prof.trace)  # the tree
+prof.trace.save("train.xsp")  # one Parquet file: polars and pandas read it
+xsp.report(prof.trace, "train.html")
 
 trace = xsp.measure(model, x, levels=2)
 trace.save("model.xsp")
@@ -71,15 +74,15 @@ with torch.inference_mode(), xsp.profile(levels=2) as prof:
         with xsp.span("answer"):
             language_model.generate(prompt, max_new_tokens=40)
 print(prof.trace)
-for name, evaluation in prof.groups.items():
-    print(name, evaluation.root.latency_ns)
+for name, group in prof.groups.items():
+    print(name, group.root.latency_ns)
 
 profiler = xsp.profile(levels=2)
 
 
 @profiler
 def classify(image: torch.Tensor) -> int:
-    with xsp.span("normalise"):
+    with xsp.span("normalize"):
         image = (image - image.mean()) / image.std()
     return int(model(image).argmax())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from random import Random
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 from xplane_file import Plane, field, plane_class
 
-from xsp.xplane import fields, plane_name, read_space
+from xsp.xplane import read_space
 
 BIG = st.integers(-(1 << 63), (1 << 63) - 1)
 VALUES = st.one_of(
@@ -81,42 +80,6 @@ def test_events_are_those_of_the_messages(lines: list[Any]) -> None:
     assert read.damaged == sum(len(line.events) for line in message.lines) - len(expected)
 
 
-@pytest.mark.parametrize(
-    ("sort", "value", "dtype", "expected"),
-    [
-        ("uint64_value", (1 << 64) - 1, pl.Int64, -1),
-        ("int64_value", -5, pl.Int64, -5),
-        ("str_value", b"12", pl.Int64, 12),
-        ("str_value", b"1e3", pl.Int64, None),
-        ("double_value", 3.9, pl.Int64, 3),
-        ("double_value", 1e300, pl.Int64, None),
-        ("bytes_value", b"1", pl.Int64, None),
-        ("double_value", 0.25, pl.Float64, 0.25),
-        ("int64_value", -3, pl.Float64, -3.0),
-        ("str_value", b"x", pl.Float64, None),
-        ("ref_value", 1, pl.String, "text"),
-        ("ref_value", 9, pl.String, ""),
-        ("int64_value", -3, pl.String, "-3"),
-        ("str_value", b"\xff", pl.String, "\ufffd"),
-        ("bytes_value", b"\xff\x00", pl.Binary, b"\xff\x00"),
-        ("str_value", b"ab", pl.Binary, b"ab"),
-        ("int64_value", 3, pl.Binary, None),
-    ],
-)
-def test_a_stat_becomes_a_column_of_the_type_that_is_asked_for(
-    sort: str, value: Any, dtype: Any, expected: Any
-) -> None:
-    plane = plane_class()(name=b"/host:CPU")
-    plane.event_metadata.add(key=1).value.name = b"a"
-    for number, name in ((1, b"text"), (2, b"s")):
-        plane.stat_metadata.add(key=number).value.name = name
-    line = plane.lines.add(id=1)
-    line.events.add(metadata_id=1, duration_ps=1).stats.add(metadata_id=2, **{sort: value})
-    line.events.add(metadata_id=1, duration_ps=1)
-    (read,) = read_space(field(1, plane.SerializeToString())).planes
-    assert read.events({"s": dtype}).frame["s"].to_list() == [expected, None]
-
-
 def two_threads() -> Plane:
     """Return a host with two threads of three events."""
     host = Plane("/host:CPU", version="2.21")
@@ -125,45 +88,6 @@ def two_threads() -> Plane:
         for at in range(3):
             host.event(line, f"op {at}", at, at + 1, step=at)
     return host
-
-
-def test_lines_are_read_that_are_asked_for() -> None:
-    plane = read_space(two_threads().bytes()).plane("/host:CPU")
-    assert plane is not None
-    assert plane.lines.rows() == [(0, 7, "python", 1000, 3), (1, -8, "pool", 1000, 3)]
-    assert plane.events(lines=[1]).frame["line_id"].to_list() == [-8] * 3
-    assert plane.events(lines=[]).frame.height == 0
-
-
-def test_a_plane_says_what_it_knows_of_itself_and_of_kinds_of_events() -> None:
-    host = two_threads()
-    kind = host.message.event_metadata[0].value
-    kind.display_name = b"short"
-    kind.stats.add(metadata_id=1, bytes_value=b"\x00\xff")
-    space = read_space(host.bytes() + field(4, b"node3"))
-    (plane,) = space.planes
-    assert (plane.stats, space.hostnames) == ({"version": "2.21"}, ("node3",))
-    assert [each.name for each in plane.metadata] == ["op 0", "op 1", "op 2"]
-    assert plane.metadata[0].display == "short"
-    assert list(plane.metadata[0].stats.values()) == [b"\x00\xff"]
-
-
-def test_a_stat_that_is_named_as_a_column_has_a_column_of_its_own() -> None:
-    host = Plane("/host:CPU")
-    host.event(host.line(1, "a"), "op", 0, 1, name="node", whole=3, line=4)
-    wanted = {"name": pl.String, "whole": pl.Int64, "line": pl.Int64}
-    frame = read_space(host.bytes()).planes[0].events(wanted).frame
-    assert frame.select("name", "stat.name", "whole", "stat.line", "line").rows() == [
-        ("op", "node", 3, 4, 0)
-    ]
-
-
-def test_sums_have_no_time_and_are_counted() -> None:
-    host = two_threads()
-    host.event(host.message.lines[0], "often", 0, 0).num_occurrences = 9
-    read = read_space(host.bytes()).planes[0].events()
-    assert read.sums == Counter({"often": 1})
-    assert read.frame.height == 6
 
 
 def test_a_damaged_event_costs_no_other_event() -> None:
@@ -214,26 +138,3 @@ def test_hostile_sizes_are_damage(content: bytes) -> None:
     space = read_space(content)
     assert space.cut or space.damaged
     assert sum(plane.lines.height for plane in space.planes) == 0
-
-
-def test_an_event_of_very_many_stats_is_read() -> None:
-    host = Plane("/host:CPU")
-    event = host.event(host.line(1, "a"), "x", 0, 1, s=0)
-    for value in range(5000):
-        event.stats.add(metadata_id=1, int64_value=value)
-    read = read_space(host.bytes()).planes[0].events({"s": pl.Int64})
-    assert read.frame["s"].to_list() == [4999]
-
-
-def test_a_file_is_known_by_the_name_of_its_first_plane() -> None:
-    content = two_threads().bytes()
-    assert plane_name(content[:20]) == b"/host:CPU"
-    assert plane_name(content[:5]) is None
-
-
-def test_fields_of_any_message_can_be_walked() -> None:
-    content = field(2, b"ab") + b"\x08\x96\x01" + b"\x1d\x01\x00\x00\x00"
-    assert [(number, bytes(value) if isinstance(value, memoryview) else value)
-            for number, value in fields(content)] == [(2, b"ab"), (1, 150), (3, 1)]  # fmt: skip
-    with pytest.raises(ValueError, match="behind the end"):
-        list(fields(content[:3]))

@@ -16,28 +16,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from xsp.sweep import Point
-from xsp.target import Spec
+from xsp.answer.zoo.row import row_without
+from xsp.answer.zoo.task import Point
+from xsp.measuring.target import Spec
 from xsp.zoo import Row, Task, opened, run_on_ray
-from xsp.zoo.results import row_without
 
 NODES = 3
 SLEEP_S = 0.25
 STORE = 80 * 2**20  # bytes; Ray's least are 75 MiB
 
 
-def cluster(folder: Path) -> tuple[Any, list[Any]]:
+def cluster() -> tuple[Any, list[Any]]:
     """Return a cluster of one-core nodes, of which there are more than cores, and its nodes."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: NODES - 1])
     from ray.cluster_utils import Cluster  # noqa: PLC0415  # an extra
 
     head = {"num_cpus": 0, "object_store_memory": STORE, "include_dashboard": False}
     made = Cluster(initialize_head=True, head_node_args=head)
-    cores = {"XSP_CORES": str(folder / "cores")}
-    nodes = [
-        made.add_node(num_cpus=1, object_store_memory=STORE, wait=False, env_vars=cores)
-        for _ in range(NODES)
-    ]
+    nodes = [made.add_node(num_cpus=1, object_store_memory=STORE, wait=False) for _ in range(NODES)]
     made.wait_for_nodes()
     return made, nodes
 
@@ -175,7 +171,7 @@ def interrupt(nodes: Any, folder: Path) -> dict[str, Any]:
 
 def main(folder: Path) -> dict[str, Any]:
     """Do what the tests are about, on one cluster."""
-    nodes, added = cluster(folder)
+    nodes, added = cluster()
     try:
         return lose_a_node(nodes, added[0], folder) | interrupt(nodes, folder)
     finally:

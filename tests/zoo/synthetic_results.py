@@ -1,4 +1,4 @@
-"""Results of a zoo that nobody measured: a number of rows in, plausible values of all columns out.
+"""Makes plausible results of a zoo that nobody measured.
 
 For tests and benchmarks of what reads results, at sizes that no test can measure.
 """
@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.zoo.results import SCHEMA, THIRDS, TYPES, Row
-from xsp.zoo.results.best import with_best
+from xsp.answer.zoo.row import SCHEMA, THIRDS, TYPES, Row
+from xsp.answer.zoo.table import with_best
 
 BATCHES = 8  # of each curve: 1, 2, 4 … 128
 FAMILIES = ("ResNet", "VGG", "MobileNet", "ViT", "BERT", "GPT", "EfficientNet", "DenseNet")
@@ -68,8 +68,8 @@ def _identity(model: Any, batch: Any, machine: Any) -> dict[str, Any]:
         "train": np.zeros(len(batch), bool),
         "settings": [json.dumps({"batch": int(size), **shared}) for size in batch],
         "status": ["measured"] * len(batch),
-        "problems": [["some latencies are hardly known"] if n % 9 == 0 else [] for n in model],
-        "problem_codes": [["wide-interval"] if n % 9 == 0 else [] for n in model],
+        "warnings": [["some latencies are hardly known"] if n % 9 == 0 else [] for n in model],
+        "warning_codes": [["wide-interval"] if n % 9 == 0 else [] for n in model],
         "trace": [f"traces/{n.split(':')[1]}.b{b}.xsp" for n, b in zip(names, batch, strict=True)],
         "started": ["2026-01-01T00:00:00+00:00"] * len(batch), "took_s": 8 + 4 * _unit(model, 2),
         "host": [f"node{number}" for number in machine], "machine": ids,

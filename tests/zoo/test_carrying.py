@@ -13,12 +13,12 @@ import psutil
 import pytest
 
 import xsp
+from xsp.answer.zoo.process import carry_out
+from xsp.answer.zoo.task import Point
 from xsp.errors import ExportError
-from xsp.session import settings_of
-from xsp.sweep import Point
-from xsp.target import Spec
+from xsp.measuring.target import Spec
+from xsp.record.session import settings_of
 from xsp.zoo import Limits, Row, Task
-from xsp.zoo.work import carry_out
 
 pytestmark = pytest.mark.slow
 
@@ -166,31 +166,6 @@ def test_a_download_is_refused_and_the_host_named() -> None:
     assert row["status"] == "failed"
     said = "it tried to reach models.example.org, and xsp measures models with random weights"
     assert row["reason"].startswith(said)
-
-
-def test_what_a_model_prints_is_forgotten(here: Path) -> None:
-    (row,) = carried(task("prints"))
-    assert row["status"] == "measured"
-    assert sum(path.stat().st_size for path in here.rglob("*") if path.is_file()) < 1 << 20
-
-
-def test_children_that_a_model_leaves_are_ended(here: Path) -> None:
-    assert states(carried(task("forks"))) == ["measured"]
-    children = [int(path.name.partition("-")[2]) for path in here.glob("child-*")]
-    assert children
-    assert not any(_runs(number) for number in children)
-
-
-def test_a_changed_working_directory_does_no_harm_and_outputs_are_compared() -> None:
-    rows = carried(task("moves", 1, 2, check=True))
-    assert states(rows) == ["measured", "measured"]
-    assert [row["same_output"] for row in rows] == [True, True]
-
-
-def test_outputs_that_differ_are_a_problem() -> None:
-    (row,) = carried(task("varies", 1, check=True))
-    assert row["same_output"] is False
-    assert "outputs-differ" in row["problem_codes"]
 
 
 def test_a_full_disk_ends_the_run_and_keeps_what_was_complete(tmp_path: Path) -> None:

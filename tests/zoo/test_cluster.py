@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-pytestmark = pytest.mark.slow
+# By itself: two clusters at once have too little of a machine.
+pytestmark = pytest.mark.timing
 
 DRIVER = Path(__file__).parent / "cluster_driver.py"
 POINTS = 6 * 3

@@ -1,4 +1,4 @@
-"""Layer types: the name of a class or operator in, what it computes out, for all frameworks alike.
+"""Gives classes of layers and operators a layer type that is the same for all frameworks.
 
 A table for each framework (pytorch.py, keras.py, tensorflow.py, onnx.py, jax.py) says what its
 classes and operators are; name.py asks them, and reads the names of all others.

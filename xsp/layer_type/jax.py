@@ -1,4 +1,4 @@
-"""JAX: classes of Flax and Equinox, primitives, and operators of HLO in; their types out. Data."""
+"""Maps classes of Flax and Equinox, primitives, and operators of HLO to layer types. Data alone."""
 
 from __future__ import annotations
 

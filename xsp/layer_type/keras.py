@@ -1,4 +1,4 @@
-"""Keras: classes of layers in, their types out, whichever back end runs them. Data alone."""
+"""Maps classes of Keras layers to layer types, whichever back end runs the layers. Data alone."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class LayerType(StrEnum):
     CONVOLUTION = "convolution"
     RECURRENT = "recurrent"
     MATMUL = "matmul"
-    NORMALISATION = "normalisation"
+    NORMALISATION = "normalization"
     EMBEDDING = "embedding"
     POOLING = "pooling"
     ACTIVATION = "activation"
@@ -37,7 +37,7 @@ MEANINGS: Final[Mapping[LayerType, str]] = {
     LayerType.CONVOLUTION: "convolves, also transposed, depthwise, separable or locally connected",
     LayerType.RECURRENT: "steps through a sequence, with a state",
     LayerType.MATMUL: "multiplies matrices: linear layers, dense layers, products of tensors",
-    LayerType.NORMALISATION: "normalises by mean, variance or length, whatever the axes",
+    LayerType.NORMALISATION: "normalizes by mean, variance or length, whatever the axes",
     LayerType.EMBEDDING: "looks rows up in a table that is learned",
     LayerType.POOLING: "takes the maximum, mean or the like of windows or of whole planes",
     LayerType.ACTIVATION: "a non-linear function between layers, softmax and gates among them",

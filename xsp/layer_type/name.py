@@ -1,4 +1,4 @@
-"""Names: a class of layers or a type of operators as a framework spells it in, its type out.
+"""Finds the layer type of a class of layers, or of an operator, by its name in a framework.
 
 The framework's own table is asked first. A class that stands in none, as one that transformers or
 a program defines, is told by words in its name; a fused operator of XLA by the operators in it.
@@ -74,10 +74,10 @@ def layer_type(
             operator (`aten::mm`, `_FusedConv2D`, `add_fusion.3`).
         framework: `keras`, `tensorflow`, `onnxruntime` or `jax`; None: PyTorch, or not known.
         holds_layers: Whether there are layers in it. A class in no table is a container then,
-            unless its name says that all of it is a normalisation or an attention.
+            unless its name says that all of it is a normalization or an attention.
 
     >>> layer_type("_MklFusedConv2D", "tensorflow").value, layer_type("LlamaRMSNorm").value
-    ('convolution', 'normalisation')
+    ('convolution', 'normalization')
     >>> layer_type("Sum", "onnxruntime").value, layer_type("Sum", "tensorflow").value
     ('elementwise', 'reduction')
     >>> layer_type("Bottleneck", holds_layers=True).value, layer_type("Bottleneck")
@@ -91,14 +91,19 @@ def layer_type(
 
 
 def _known(name: str, framework: str | None) -> LayerType | None:
-    """Return what the tables say of a name, and of what it is a variant of."""
+    """Look a name up in the tables, else the name that it is a variant of."""
     tables = _OF.get(framework or "")
     if tables is not None:
         found = _first(name, tables)
         if found is None and framework == "tensorflow":
             found = _first(_PREFIXES.sub("", name), tables)
-        if found is None and framework == "jax":
-            found = _fused(name)
+        # The type of what XLA fused, whose name lists operators: `broadcast_add_fusion`.
+        is_fused = name == name.lower() and ("fusion" in name or name.startswith("wrapped_"))
+        if found is None and framework == "jax" and is_fused:
+            words = _FUSION.sub("", _FUSION.sub("", name))
+            words = words.replace("reduce_window", "reduce-window")
+            parts = [jax.OPERATORS.get(word, LayerType.OTHER) for word in words.split("_")]
+            found = main_type([kind for kind in parts if kind is not LayerType.OTHER])
         return found
     return _first(name, _OF["pytorch"]) or _agreed(name)
 
@@ -108,23 +113,14 @@ def _first(name: str, tables: Sequence[Table]) -> LayerType | None:
 
 
 def _agreed(name: str) -> LayerType | None:
-    """Return what all frameworks that have the name say of it; None where they contradict."""
+    """Find the layer type on which all frameworks with the name agree; None if they differ."""
     kinds = {kind for framework in _OF if framework != "pytorch"
              for kind in [_known(name, framework)] if kind is not None}  # fmt: skip
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def _fused(name: str) -> LayerType | None:
-    """Return the type of what XLA fused, whose name lists operators: `broadcast_add_fusion`."""
-    if name == name.lower() and ("fusion" in name or name.startswith("wrapped_")):
-        words = _FUSION.sub("", _FUSION.sub("", name)).replace("reduce_window", "reduce-window")
-        parts = [jax.OPERATORS.get(word, LayerType.OTHER) for word in words.split("_")]
-        return main_type([kind for kind in parts if kind is not LayerType.OTHER])
-    return None
-
-
 def _told(name: str, *, holds_layers: bool) -> LayerType | None:
-    """Return what a class's own name says of it, read from the words in it."""
+    """Guess a layer type from the words in a class's name."""
     last = name.rpartition(".")[2]
     if holds_layers and not _WHOLE.search(last):
         return LayerType.CONTAINER

@@ -1,6 +1,7 @@
-"""ONNX: types of operators in, their layer types out. Data alone.
+"""Maps types of ONNX operators to layer types. Data alone.
 
-Those of the standard, of its machine-learning domain, and those that ONNX Runtime adds.
+The operators are those of the standard and of its machine-learning domain, and those that ONNX
+Runtime adds.
 """
 
 from __future__ import annotations

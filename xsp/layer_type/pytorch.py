@@ -1,4 +1,4 @@
-"""PyTorch: classes of modules, and operators, in; their types out. Data alone.
+"""Maps classes of PyTorch modules, and PyTorch's operators, to layer types. Data alone.
 
 Modules are those of torch.nn, torchvision and timm. What transformers and programs define is told
 by the ends of their names (name.py).

@@ -1,4 +1,4 @@
-"""TensorFlow: types of operators in, their layer types out. Data alone.
+"""Maps types of TensorFlow operators to layer types. Data alone.
 
 Operators that are only prefixed (`_Mkl`, `_MklNative`, `Quantized`) are found without (name.py).
 """

@@ -1,4 +1,4 @@
-"""A purpose in, the user's folder for xsp's files of that purpose out."""
+"""Names the user's folders for xsp's state, data and cache."""
 
 from __future__ import annotations
 

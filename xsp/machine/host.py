@@ -1,4 +1,4 @@
-"""The name or address of a host in, whether that is this machine out."""
+"""Checks whether a host, given by name or address, is this machine."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Peaks of this machine: a number of threads in, what it computes and copies at most out.
+"""Measures this machine's peak operations and bytes per second by number of threads.
 
-Measured by a product of matrices and a copy, of float32, in PyTorch where that is installed, else
-in numpy; the best of several is the peak. `xsp doctor --peak` keeps the peaks in a file of the
-user's, by machine, for a home may be shared between machines.
+They are those of a product of matrices and a copy, of float32, in PyTorch where that is installed,
+else in numpy; the best of several is the peak. `xsp doctor --peak` keeps the peaks in a file of
+the user's, by machine, for a home may be shared between machines.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PROGRAM = "import sys; from xsp.machine.peak import measured; print(measured(in
 
 
 class MachinePeak(msgspec.Struct, frozen=True):
-    """What a machine does at most.
+    """Peak rates of a machine with a number of threads.
 
     Attributes:
         threads: How many threads worked.
@@ -88,27 +88,26 @@ def measure_peaks(
     found = []
     for number in threads:
         progress(f"a matrix product and a copy with {counted(number, 'thread')}")
-        found.append(msgspec.structs.replace(_apart(number), cpu=cpu))
+        environment = os.environ | dict.fromkeys(_THREADS, str(number))
+        command = [sys.executable, "-c", _PROGRAM, str(number)]
+        answer = subprocess.run(
+            command, capture_output=True, text=True, env=environment, check=False
+        )
+        if answer.returncode:
+            last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise MeasurementError(f"the peak could not be measured with {number} threads: {last}")
+        apart = msgspec.json.decode(answer.stdout, type=MachinePeak)
+        found.append(msgspec.structs.replace(apart, cpu=cpu))
     return found
 
 
 def measured(threads: int) -> str:
-    """Return what this process does at most with some threads: a `MachinePeak` as JSON."""
+    """Return the peak of this process with some threads: a `MachinePeak` as JSON."""
     torch = importlib.util.find_spec("torch") is not None
     product, copy, by = _with_torch(threads) if torch else _with_numpy(threads)
     flops = 2 * _ROWS**3 / _best_seconds(product)
     peak = MachinePeak(threads, flops, 2 * _COPIED / _best_seconds(copy), by)
     return msgspec.json.encode(peak).decode()
-
-
-def _apart(threads: int) -> MachinePeak:
-    environment = os.environ | dict.fromkeys(_THREADS, str(threads))
-    command = [sys.executable, "-c", _PROGRAM, str(threads)]
-    answer = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if answer.returncode:
-        last = (answer.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise MeasurementError(f"the peak could not be measured with {threads} threads: {last}")
-    return msgspec.json.decode(answer.stdout, type=MachinePeak)
 
 
 def _best_seconds(work: Callable[[], object]) -> float:

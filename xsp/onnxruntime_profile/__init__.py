@@ -1,6 +1,7 @@
-"""A profile of ONNX Runtime in; its events, and rows of the nodes among them, out.
+"""Reads events from a profile of ONNX Runtime, and makes rows of the nodes among these.
 
-What the importer of such files and the provider, which has ONNX Runtime write them, both need.
+The importer of such profiles needs both, and so does the provider, which has ONNX Runtime write
+a profile.
 """
 
 from xsp.onnxruntime_profile.event import FENCES, NODE, RUN, Event

@@ -1,4 +1,4 @@
-"""The text of a profile of ONNX Runtime in, its events with times in nanoseconds out.
+"""Reads events, with times in nanoseconds, from the text of a profile of ONNX Runtime.
 
 The profile is a list of events in JSON, each on a line of its own and written when it ended. Times
 are cut to whole microseconds. Profiles of programs that crashed end in the middle.
@@ -36,7 +36,7 @@ class _Written(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a file holds.
+    """The events of a file.
 
     Attributes:
         events: In the order in which they ended, as far as the profile has that order.
@@ -53,7 +53,12 @@ def read_profile(data: bytes) -> Profile:
     """Return the events of a file; of a damaged one those that are whole."""
     written, whole = _written(data.removeprefix(BOM))
     events = [event for each in written if (event := _timed(each)) is not None]
-    return Profile(_nested(events), len(written) - len(events), whole)
+    # Events that end no earlier than the events in them.
+    # Starts and durations are cut to whole microseconds, so that an event may seem to end before an
+    # event in it. An event holds what was written before it on its thread and began no earlier.
+    before: dict[int, list[Event]] = {}
+    nested = [event if event.is_on_device else _around(before, event) for event in events]
+    return Profile(nested, len(written) - len(events), whole)
 
 
 def _written(data: bytes) -> tuple[list[_Written], bool]:
@@ -92,16 +97,6 @@ def _timed(event: _Written) -> Event | None:
         end=start + round(event.dur * US),
         args=event.args if isinstance(event.args, dict) else {},
     )
-
-
-def _nested(events: Sequence[Event]) -> list[Event]:
-    """Return events that end no earlier than the events in them.
-
-    Starts and durations are cut to whole microseconds, so that an event may seem to end before an
-    event in it. An event holds what was written before it on its thread and began no earlier.
-    """
-    before: dict[int, list[Event]] = {}
-    return [event if event.is_on_device else _around(before, event) for event in events]
 
 
 def _around(before: dict[int, list[Event]], event: Event) -> Event:

@@ -1,4 +1,4 @@
-"""Events of ONNX Runtime's profiler in, rows of the nodes of the graph out."""
+"""Makes rows of the graph's nodes from events of ONNX Runtime's profiler."""
 
 from __future__ import annotations
 

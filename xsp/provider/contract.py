@@ -1,4 +1,4 @@
-"""The provider contract: requests to record in, raw records and then rows out.
+"""Defines how a provider takes requests, hands over raw records, and turns records into rows.
 
 `start` arms a provider, which keeps raw records while the model runs; `stop` disarms the provider
 and hands the records over; `spans` turns records into rows, later and without side effects.
@@ -17,7 +17,7 @@ from xsp.provider.row import Samples, SpanRows
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What one visit of a rung records.
+    """The kinds of span and attributes that one visit of a rung records.
 
     Attributes:
         kinds: Kinds of span that are recorded. A provider records its own kinds among these,
@@ -27,8 +27,8 @@ class Request:
             deeper, or nothing else, is recorded.
         sampled: Whether samples of what Python runs are taken (`Sampler`). No latency is ever taken
             from such a run, and samplers take no sample in others.
-        whole_model: Whether each evaluation is one call of a model and nothing else, so that a
-            `predict` span inside the evaluation would be the root a second time.
+        whole_model: Whether each step is one call of a model and nothing else, so that a
+            `predict` span inside the step would be the root a second time.
         measured: Kinds of span that the measurement records in any visit.
     """
 
@@ -51,13 +51,13 @@ class Records:
     Attributes:
         data: The records themselves.
         dropped: How many records were lost.
-        problems: Sentences that say which things could not be recorded, and why.
+        warnings: Sentences that say which things could not be recorded, and why.
         notes: Sentences that say how things were recorded, where nothing is amiss.
     """
 
     data: Any
     dropped: int = 0
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""Packing: a provider's records in, msgpack bytes out, and back; reading runs no code.
+"""Packs a provider's records into msgpack bytes, and reads such bytes without running code.
 
 A provider says of what type the data of its records is (`record_type`). Reading makes values of
 that type and no others, and raises an error where the bytes hold anything else.
@@ -20,13 +20,14 @@ T = TypeVar("T")
 _DAMAGE = (msgspec.MsgspecError, ValueError, TypeError, KeyError, RecursionError)
 
 
-class _Packed(msgspec.Struct, Generic[T]):
+class _Packed(msgspec.Struct, Generic[T], omit_defaults=True):
     """Records, with the type of their data."""
 
     data: T
     dropped: int
-    problems: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()  # name of the warnings in recordings of format 4
 
 
 class _Array(msgspec.Struct, array_like=True):
@@ -52,7 +53,7 @@ def pack(provider: Provider, records: Records) -> bytes:
     plain = getattr(provider, "plain", None)
     kept = records if plain is None else plain(records)
     try:
-        packed = _Packed(_in_order(kept.data), kept.dropped, kept.problems, kept.notes)
+        packed = _Packed(_in_order(kept.data), kept.dropped, kept.warnings, kept.notes)
         content = msgspec.msgpack.encode(packed, enc_hook=_described)
         _read(
             content, provider.record_type
@@ -82,7 +83,7 @@ def unpack(provider: Provider, content: bytes) -> Records:
 def _read(content: bytes, record_type: Any) -> Records:
     kind: Any = _Packed[record_type]
     packed = msgspec.msgpack.decode(content, type=kind, dec_hook=_array)
-    return Records(packed.data, packed.dropped, packed.problems, packed.notes)
+    return Records(packed.data, packed.dropped, (*packed.warnings, *packed.problems), packed.notes)
 
 
 def _in_order(value: Any) -> Any:

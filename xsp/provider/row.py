@@ -1,7 +1,7 @@
-"""Rows: columns of numbers and names in, a polars frame with one row per span out.
+"""Makes a polars frame with one row per span from columns of numbers and names.
 
-Providers return rows (`ROW_SCHEMA`), `xsp.correlation` makes a tree of the rows of each
-evaluation (`xsp.evaluation.TREE_SCHEMA`), and `xsp.merge` one trace of all trees.
+Providers return rows (`ROW_SCHEMA`), `xsp.reading.correlation` makes a tree of the rows of each
+step (`xsp.matching.TREE_SCHEMA`), and `xsp.reading.merge` one trace of all trees.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Provenance(StrEnum):
 
     RECORDED = "recorded"  # a provider saw it begin and end
     MARKER = "marker"  # a range that a library announces; recorded on the kernel level
-    # The others are made by `xsp.correlation`:
+    # The others are made by `xsp.reading.correlation`:
     ENDED_BY_LAUNCH = "ended_by_launch"  # only the beginning was seen; ends with its last launch
-    DERIVED = "derived"  # made of the backward operators in the row
+    DERIVED = "inferred"  # made of the backward operators in the row
     REPLAYED = "replayed"  # made of the nodes of a CUDA graph in the row
 
 
@@ -37,7 +37,7 @@ ROW_SCHEMA: dict[str, Any] = {
     "kind": KIND,
     "name": pl.String,
     "start_ns": pl.Int64,  # CLOCK_MONOTONIC
-    "end_ns": pl.Int64,  # null: the row ends with the last launch inside (`xsp.correlation`)
+    "end_ns": pl.Int64,  # null: the row ends with the last launch inside (`correlate`)
     "thread": pl.Int64,  # threading.get_ident(); null on a device
     "device": pl.Int32,
     "stream": pl.Int64,
@@ -154,7 +154,9 @@ def concat_rows(frames: list[SpanRows]) -> SpanRows:
 def _frame(columns: Mapping[str, Any]) -> pl.DataFrame:
     """Return a frame of columns; of a visit there are few rows, so no query is worth its cost."""
     given = {
-        name: values if isinstance(values, pl.Series) else pl.Series(name, _listed(values))
+        name: values
+        if isinstance(values, pl.Series)
+        else pl.Series(name, ([values] if _is_scalar(values) else values))
         for name, values in columns.items()
     }
     lengths = [len(given[name]) for name in columns if not _is_scalar(columns[name])]
@@ -170,10 +172,6 @@ def _frame(columns: Mapping[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(
         [each.new_from_index(0, rows) if each.name in scalar else each for each in whole]
     )
-
-
-def _listed(values: Any) -> Any:
-    return [values] if _is_scalar(values) else values
 
 
 def _is_scalar(values: Any) -> bool:
@@ -196,7 +194,13 @@ def checked(rows: SpanRows) -> SpanRows:
             f"span rows: columns {wrong} are missing, or not of the type of ROW_SCHEMA; make the "
             "frame with span_rows"
         )
-    if _all_timed(rows):
+    # Tell, without a query, whether all rows have kind, name and an end after the start.
+    if any(rows[name].null_count() for name in ("kind", "name", "start_ns", "end_ns")):
+        all_timed = False
+    else:
+        untold = rows["duration_ns"].null_count() == rows.height
+        all_timed = untold and bool((rows["end_ns"] >= rows["start_ns"]).all())
+    if all_timed:
         return rows
     found = rows.select(mask.fill_null(value=False).alias(what) for what, mask in _DEFECTS.items())
     for column in found:
@@ -207,11 +211,3 @@ def checked(rows: SpanRows) -> SpanRows:
                 f"{rows['kind'][at]} {rows['name'][at]}, index {at}) {column.name}"
             )
     return rows
-
-
-def _all_timed(rows: SpanRows) -> bool:
-    """Tell, without a query, whether all rows have kind, name and an end after the start."""
-    if any(rows[name].null_count() for name in ("kind", "name", "start_ns", "end_ns")):
-        return False
-    untold = rows["duration_ns"].null_count() == rows.height
-    return untold and bool((rows["end_ns"] >= rows["start_ns"]).all())

@@ -1,31 +1,231 @@
-"""The contract of watchers: calls of models, as a program makes them, in; its evaluations out.
+"""The contract of watchers: what a framework does in a program is logged as events.
 
-A `Watcher` finds the evaluations of its framework's models, and tells `Evaluations` of them.
+A program is recorded in windows, and read afterwards (`xsp.record.program`, `xsp.reading.program`).
+A watcher appends events to the log and returns; it decides nothing, and nothing is interpreted
+while the program runs. An event is two entries of a flat list, a code and a time in nanoseconds of
+the system's monotonic clock. The low four bits of a code say what happened, the rest is a number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import copy
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
 
 # Shape and data type of each tensor put into a call.
 Inputs = tuple[tuple[tuple[int, ...], str], ...]
-# What is called, with which positional and keyword arguments.
-Work = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
-# Subject, phase and inputs of a call: calls that have them in common are of one group.
-Likeness = tuple[str, str, Inputs]
 
-# The variant of calls in training mode whose gradients nobody asked for.
-NO_BACKWARD = "without backward"
+# What a code's low four bits say. Begins and ends nest on their thread.
+LAYER = 0  # a layer began; the code is the id of the module, a multiple of 16
+END = 1  # what began last has ended; a number: under another name (`ProgramLog.name`)
+RAISED = 2  # likewise, by an exception; the number is that of the name of its class
+CALL = 3  # an outermost call of a model began; the number is that of its facts
+BACKWARD = 4  # a backward pass began; number 1: it returned gradients (`autograd.grad`)
+OPTIMIZER = 5  # an optimizer's step began; the number is that of the optimizer's name
+ENTER = 6  # a hook was entered: until the CALL that follows, xsp worked; number: parts open around
+PART = 7  # another part of the program began, such as data loading; number of its name
+PAUSE = 8  # xsp began to work; ends with END
+REGION = 9  # a region of the user's began; number of the region
+LEAVE = 10  # a region ended
+AT = 11  # calls that follow on this thread lie in this region; 0: in none
+WORKED = 12  # a hook was entered: until the BACKWARD or OPTIMIZER that follows, xsp worked
+KIND_BITS = 4
+KIND_MASK = (1 << KIND_BITS) - 1
+
+TRANSFORMED = "within torch.func"  # a setting of calls whose inputs do not show all samples
+TRAINING_STEP = "training step"
 
 
-@dataclass(slots=True)  # making a frozen one would take microseconds of each call of a model
+@dataclass(frozen=True, slots=True)
+class CallFacts:
+    """What calls have in common that were logged with one number.
+
+    Attributes:
+        model: Name of the model for people: `ResNet`.
+        owner: Number that tells the model from others; calls of one model have the same.
+        layer: Name of the class of the model's outermost layer; empty if it has none.
+        phase: What the model does: `training step` where one call is all of it, `prefill`,
+            `extend`, `decode`; empty for anything else.
+        gradients: Whether gradients were on, and the model has parameters that want some.
+        training: Whether the model was in training mode.
+        inputs: Shape and data type of each tensor put in, the leading tensor first.
+        arguments: Other arguments that tell calls apart: `steps=9`.
+        cache: Length of a cache of keys and values, rounded up to a power of two; 0: none.
+        settings: Settings that tell calls apart: `1 thread`, `autocast`.
+        batch_first: Whether samples may be counted by the leading size of the leading input.
+        passed_over: Whether the call is too little to be taken for one of a model, as a loss is.
+    """
+
+    model: str
+    owner: int = 0
+    layer: str = ""
+    phase: str = ""
+    gradients: bool = False
+    training: bool = False
+    inputs: Inputs = ()
+    arguments: tuple[str, ...] = ()
+    cache: int = 0
+    settings: tuple[str, ...] = ()
+    batch_first: bool = True
+    passed_over: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLayer:
+    """A module whose calls are logged by its id.
+
+    Attributes:
+        path: Where it lies in its model: `layer1.0.conv1`; empty for the model itself.
+        name: Name of its class.
+        since_ns: From when on the id was this module's.
+        until_ns: When it died; None: it had not when its model was last looked through.
+    """
+
+    path: str
+    name: str
+    since_ns: int = 0
+    until_ns: int | None = None
+
+
+class ThreadState(Protocol):
+    """What a log keeps for each thread: an instance of `threading.local`.
+
+    Attributes:
+        inside: None: no call of a model is open on the thread. False: one is whose layers are not
+            logged. Else the function that appends to the thread's events.
+        log: The thread's log, None until it has one (`ProgramLog.begin_thread`).
+    """
+
+    inside: Any
+    log: Any
+
+
+class ProgramLog(Protocol):
+    """What a watcher is given to log what its framework does.
+
+    Attributes:
+        now: Returns the time in ns.
+        local: The state of the calling thread.
+        until: When the present window ends: a hook of an outermost call that begins later calls
+            `boundary` first.
+        layers: Whether layers are logged in the present window.
+        deep: Whether providers record operators in the present window.
+        one_thread: Whether one thread alone has logged calls so far.
+        keeping: Whether calls are still kept (`keep`).
+        region: The context variable that holds the innermost region of the user's.
+    """
+
+    now: Callable[[], int]
+    local: Any
+    until: int
+    layers: bool
+    deep: bool
+    one_thread: bool
+    keeping: bool
+    region: Any
+
+    def at(self, log: Any, now_ns: int = 0) -> None:
+        """Note in a thread's log in which region of the user's the calls that follow lie.
+
+        `now_ns` is given by a hook that logs its entry afterwards, for times may not go back.
+        """
+        ...
+
+    def begin_thread(self) -> Any:
+        """Begin the log of the calling thread, and return it."""
+        ...
+
+    def boundary(self, now_ns: int) -> None:
+        """End the present window, and begin the next one."""
+        ...
+
+    def call_number(self, key: Hashable, facts: Callable[[], CallFacts]) -> int:
+        """Return the number of the facts of a call; `facts` is called where the key is new."""
+        ...
+
+    def amend(self, number: int, facts: CallFacts) -> None:
+        """Replace the facts of a call, of which more is known once it was made."""
+        ...
+
+    def name(self, name: str, attributes: Mapping[str, Any] | None = None) -> int:
+        """Return the number of a name with what is known besides, from 1."""
+        ...
+
+    def make(
+        self,
+        number: int,
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+    ) -> Any:
+        """Make an outermost call, and log it: for frameworks whose calls are not hot."""
+        ...
+
+    def part(self, number: int) -> AbstractContextManager[None]:
+        """Log a part of the program: what runs in the `with` block."""
+        ...
+
+    def name_layers(self, owner: int, layers: Mapping[int, NamedLayer]) -> None:
+        """Say what the ids of layers mean in calls of one model."""
+        ...
+
+    def keep(self, number: int, call: ModelCall) -> None:
+        """Keep a call, to be repeated after the block if the block makes no more than a few."""
+        ...
+
+    def warning(self, message: str) -> None:
+        """Note, once, a sentence that a reader of the trace should know."""
+        ...
+
+
+class ProgramWatcher(Protocol):
+    """Logs what one framework does in one block of a program, from `begin` to `end`.
+
+    Attributes:
+        logs_layers: Whether the watcher logs layers, so that the framework's provider records
+            none in the block.
+    """
+
+    logs_layers: bool
+
+    def begin(self, log: ProgramLog) -> None:
+        """Put the hooks in place."""
+        ...
+
+    def suspend(self) -> None:
+        """Take the hooks out for a while."""
+        ...
+
+    def resume(self) -> None:
+        """Put the hooks in place again."""
+        ...
+
+    def end(self) -> None:
+        """Take the hooks out for good, and let go of everything."""
+        ...
+
+
+class State(NamedTuple):
+    """What a rehearsal of a call may change outside of what was copied, and leaves as it was.
+
+    Attributes:
+        name: What it is, for people: `random numbers`.
+        read: Returns what it is now.
+        write: Makes it what `read` has returned.
+    """
+
+    name: str
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+@dataclass(slots=True)
 class ModelCall:
-    """One call that is an evaluation, found by a watcher or given by the user.
+    """One call of a function that the user gives, or that a watcher keeps.
 
-    A watcher returns a subclass, which knows what models of the watcher's framework do.
+    A provider returns a subclass, which knows what models of its framework do.
 
     Attributes:
         function: The function, or model, that is called.
@@ -34,13 +234,6 @@ class ModelCall:
         name: Name of the root span.
         subject: Name of the model for people: `ResNet`.
         whole_model: Whether `function` is the model itself and nothing else.
-        phase: What the model does in the call: `training step`, `prefill`, `extend`, `decode`;
-            empty for plain inference.
-        inputs: Shape and data type of each tensor put in, the leading tensor first.
-        found_ns: When the watcher found the call, on the system's monotonic clock; 0: when the
-            call is handed on.
-        batch_first: Whether samples may be counted by the leading size of the leading input, as
-            that of a sequence may not, where the model's layers want sequences first.
     """
 
     function: Callable[..., Any]
@@ -49,193 +242,45 @@ class ModelCall:
     name: str = "predict"
     subject: str = ""
     whole_model: bool = True
-    phase: str = ""
-    inputs: Inputs = ()
-    found_ns: int = 0
-    batch_first: bool = True
-
-    @property
-    def work(self) -> Work:
-        """What is called, and with which arguments."""
-        return self.function, self.args, self.kwargs
-
-    def take(self, work: Work, inputs: Inputs) -> None:
-        """Become a call of other work and its inputs, under the conditions that there are now."""
-        self.function, self.args, self.kwargs = work
-        self.inputs = inputs
 
     def __call__(self) -> Any:
         """Make the call."""
         return self.function(*self.args, **self.kwargs)
 
     def hazard(self) -> str | None:
-        """Return why the call must not be repeated unasked, or None if repeating is safe."""
+        """Return why the call must not be repeated unasked, or None if repeating may be tried."""
         return "what it does besides returning a result is not known"
 
     def conditions(self) -> AbstractContextManager[None]:
         """Return a context that sets the modes under which the call was made, for repeating it."""
         return nullcontext()
 
+    def copied(self, memo: dict[int, Any]) -> Self:
+        """Return the call with copies of what it may change, on which it can be rehearsed.
 
-class Waiting(Protocol):
-    """A time in which the program waits for xsp.
-
-    Attributes:
-        until_ns: When it ends, on the system's monotonic clock.
-    """
-
-    until_ns: int
-
-
-class Begun(Protocol):
-    """An evaluation that has begun. The watcher sets the times, which are of CLOCK_MONOTONIC.
-
-    Attributes:
-        begin_ns: When it began.
-        end_ns: Until when it has lasted at least; None until that is known.
-        left_ns: Until when the thread waited for xsp after that.
-        pauses: Begin and end of each time in it in which the thread waited for xsp.
-        streak: What is recorded of it and of those that follow it; None: nothing is known of those.
-    """
-
-    begin_ns: int
-    end_ns: int | None
-    left_ns: int
-    pauses: list[tuple[int, int]]
-    streak: Any
-
-    @property
-    def expected(self) -> str:
-        """The variant with which it is going to end, if it goes as those before.
-
-        Then the watcher may set the end once, in the place of all calls of `Evaluations.extend`,
-        so that a quick training step is not made slower by being watched. Empty where that is not
-        known.
-        """
-        ...
-
-    def follow(self, streak: Any, found_ns: int, ended: tuple[str, int]) -> bool:
-        """Become the next evaluation, one of a streak, if that is how the program goes on.
-
-        It takes a fraction of what `Evaluations.end` and `begin` take, and makes quick steps no
-        slower. The watcher calls it where an evaluation begins as one of the streak did before,
-        after one that ended as the one before that had.
+        By default the arguments are copied, and `function` is the same.
 
         Args:
-            streak: The streak of that evaluation.
-            found_ns: When the watcher found the first call of the next evaluation.
-            ended: Variant and calls, as `end` is told of them.
-
-        Returns:
-            False if nothing was done: then `end` and `begin` are to be called.
+            memo: As for `copy.deepcopy`: what is in it is not copied.
         """
-        ...
+        args, kwargs = copy.deepcopy((self.args, dict(self.kwargs)), memo)
+        return replace(self, args=args, kwargs=kwargs)
 
+    def model(self) -> Any:
+        """Return the model that the call may change; None if it can change none."""
+        return None
 
-class Evaluations(Protocol):
-    """The receiver of the evaluations that a watcher finds.
-
-    Every method is called on the thread on which the evaluation, or the part of the program, runs.
-
-    Attributes:
-        by_hand: Whether the program marks its evaluations itself, so that the watcher tells of
-            parts alone (`mark`). Does not change while the watcher watches.
-    """
-
-    by_hand: bool
-
-    def run(self, call: ModelCall) -> Any:
-        """Make a call that is an evaluation by itself, and return the result of the call."""
-        ...
-
-    def again(self, like: Likeness, work: Work, found_ns: int) -> tuple[Any, Waiting] | None:
-        """Make a call as others before that were handed to `run`, if its times alone are wanted.
-
-        It takes a fraction of what `run` takes, and makes quick models no slower.
-
-        Args:
-            like: Subject, phase and inputs of the call, as a `ModelCall` has them.
-            work: What is to be called with which arguments.
-            found_ns: When the watcher found the call, on the system's monotonic clock.
-
-        Returns:
-            The result of the call, and the time after it in which the program waits for xsp, whose
-            end the watcher may set as the last thing that it does; None: the call was not made, and
-            `run` is to make it.
-        """
-        ...
-
-    def begin(self, call: ModelCall | None) -> Begun | None:
-        """Open an evaluation that is longer than a call: a training step.
-
-        Args:
-            call: The first call of a model in the evaluation, about to be made; None where the
-                evaluation begins before that call (`identify` names the call then).
-
-        Returns:
-            What is known of the evaluation; None if none was opened. The evaluation begins now,
-            unless the watcher has work to do first, and says when that was done.
-        """
-        ...
-
-    def identify(self, call: ModelCall) -> None:
-        """Name the first call of a model in the open evaluation, which began without."""
-        ...
-
-    def extend(self, until_ns: int | None = None, pauses: Sequence[tuple[int, int]] = ()) -> None:
-        """Note that the open evaluation has lasted at least until a time.
-
-        Args:
-            until_ns: CLOCK_MONOTONIC when the watcher's own work began, which is then no part of
-                the evaluation; None: now.
-            pauses: Begin and end of each time since the last call in which the watcher worked. If
-                the last one begins at `until_ns`, what came after it was the program's work.
-        """
-        ...
-
-    def end(self, variant: str = "", calls: int = 1) -> None:
-        """Close the open evaluation at the time last noted.
-
-        Args:
-            variant: What tells the evaluation from others that began with a call alike, such as
-                the optimizers that stepped; `NO_BACKWARD` of what seemed to be a training step.
-            calls: How often the model was called in the evaluation; 0: none was, and it is none.
-        """
-        ...
-
-    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
-        """Note a part of the program that is no evaluation: data loading, a scheduler's step.
-
-        Called when the part has ended, on the thread where it ran; also for parts within an
-        evaluation, and within other parts, which end first.
-
-        Args:
-            name: Name of the part.
-            start_ns: When the part began, on the system's monotonic clock.
-            end_ns: When the part ended.
-            attributes: Anything worth knowing about the part.
-        """
-        ...
-
-    def problem(self, message: str) -> None:
-        """Note, once, a sentence that a reader of the trace should know of an evaluation."""
-        ...
+    def states(self) -> Iterable[State]:
+        """List the state that a call may change and no copy holds, such as random generators."""
+        return ()
 
 
 @runtime_checkable
 class Watcher(Protocol):
-    """A provider that can also tell where a model's evaluations begin and end.
+    """A provider that knows the models of a framework."""
 
-    While the provider watches, every outermost call of a model is handed to `evaluations`;
-    nothing inside such a call is watched or slowed.
-    """
-
-    def watch(self, evaluations: Evaluations) -> None:
-        """Begin to watch, and report evaluations to `evaluations`."""
-        ...
-
-    def unwatch(self) -> None:
-        """Stop watching, and take every hook away."""
+    def watcher(self) -> ProgramWatcher | None:
+        """Make the watcher of the framework's part of a program; None if it cannot run here."""
         ...
 
     def model_call(
@@ -249,20 +294,7 @@ class Watcher(Protocol):
 
         Returns:
             False if there is nothing to wait for, as on a CPU whose operators have ended when
-            their calls return: then asking is no part of the evaluation.
-        """
-        ...
-
-
-@runtime_checkable
-class StepWatcher(Protocol):
-    """A watcher whose training steps end at the next call of a model, which may be another's."""
-
-    def goes_on(self) -> bool:
-        """Return whether a training step of this thread goes on, and end a step that does not.
-
-        Called when a model of another framework is about to be called on this thread, between two
-        calls of the watcher's own. A call within a step that goes on is a part of the step.
+            their calls return: then asking is no part of what is measured.
         """
         ...
 
@@ -273,4 +305,16 @@ class Awaiting(Protocol):
 
     def await_outputs(self, result: Any) -> None:
         """Wait until what a call returned is computed, as far as it is the framework's."""
+        ...
+
+
+@runtime_checkable
+class Fingerprinting(Protocol):
+    """A watcher of a framework whose arrays a call can overwrite."""
+
+    def fingerprint(self, value: Any) -> Hashable:
+        """Fingerprint the content of a value; None if the value is none of the framework's.
+
+        Asked for arguments before and after a call; costs nothing if the framework is not imported.
+        """
         ...

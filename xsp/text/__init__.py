@@ -1,4 +1,4 @@
-"""Quantities and names in, text for people out."""
+"""Writes quantities and names as text for people."""
 
 from xsp.text.element import element_type
 from xsp.text.kernel_name import call_name, full_name, short_name
@@ -6,7 +6,6 @@ from xsp.text.name import printable, printable_lines, shorten
 from xsp.text.quantity import (
     NOTHING,
     beyond,
-    bounded,
     clock_time,
     counted,
     duration,
@@ -19,16 +18,17 @@ from xsp.text.quantity import (
     surplus,
 )
 from xsp.text.suggestion import suggest
+from xsp.text.terminal import encodable
 
 __all__ = [
     "NOTHING",
     "beyond",
-    "bounded",
     "call_name",
     "clock_time",
     "counted",
     "duration",
     "element_type",
+    "encodable",
     "estimate",
     "full_name",
     "known_to",

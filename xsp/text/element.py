@@ -1,4 +1,4 @@
-"""Element types: the names that PyTorch's profiler writes in, PyTorch's own names out."""
+"""Translates names of element types from PyTorch's profiler to PyTorch's own names."""
 
 from __future__ import annotations
 

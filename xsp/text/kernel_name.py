@@ -1,4 +1,4 @@
-"""Names of kernels and of calls that launch them in; the names that spans bear out.
+"""Demangles and shortens the names of kernels and of the calls that launch them.
 
 The C++ runtime, which every framework has loaded, demangles. Without a C++ runtime, names
 stay mangled.
@@ -52,7 +52,16 @@ def short_name(full: str) -> str:
         return wrapped[1]
     if full.startswith("_Z"):
         return _last_identifier(full)
-    bare = _without_brackets(full.replace("(anonymous namespace)", "anonymous"))
+    text = full.replace("(anonymous namespace)", "anonymous")
+    kept, depth = [], 0
+    for character in text:
+        if character in _OPENING:
+            depth += 1
+        elif character in _CLOSING:
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            kept.append(character)
+    bare = "".join(kept)
     if "operator" in bare:
         return bare.strip() or full
     words = bare.replace(" const", "").split()
@@ -80,18 +89,6 @@ def _last_identifier(mangled: str) -> str:
         at = length.end() + int(length[0])
         name = mangled[length.end() : at]
     return name or mangled
-
-
-def _without_brackets(text: str) -> str:
-    kept, depth = [], 0
-    for character in text:
-        if character in _OPENING:
-            depth += 1
-        elif character in _CLOSING:
-            depth = max(0, depth - 1)
-        elif depth == 0:
-            kept.append(character)
-    return "".join(kept)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Names of users and vendors in, text that a terminal or a narrow column can take out."""
+"""Makes names of users and vendors safe for a terminal, and short enough for a column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else _escape(c) for c in text)
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 def printable_lines(text: str) -> str:
@@ -38,7 +40,3 @@ def shorten(text: str, width: int) -> str:
         return "…"[: max(width, 0)]
     head = width // 2
     return f"{text[:head]}…{text[len(text) - (width - 1 - head) :]}"
-
-
-def _escape(character: str) -> str:
-    return character.encode("unicode_escape").decode("ascii")

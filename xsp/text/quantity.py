@@ -1,4 +1,4 @@
-"""Quantities: durations, fractions and counts in, text for people out."""
+"""Writes durations, fractions and counts as text for people."""
 
 from __future__ import annotations
 
@@ -111,18 +111,10 @@ def estimate(
         return f"{sign} {_two_digits(shown / scale)}", "", unit
     scale, unit = _unit(nanoseconds)
     value = _digits(nanoseconds / scale)
-    around = _margin(margin_ns / scale, _decimals(value) + 1) if margin_ns >= 1e-3 else ""
+    around = (
+        _margin(margin_ns / scale, len(value.partition(".")[2]) + 1) if margin_ns >= 1e-3 else ""
+    )
     return value, around, unit
-
-
-def bounded(nanoseconds: float, margin_ns: float | None, most_ns: float | None = None) -> str:
-    """Return a duration; about, or its upper bound, where its margin is as large (`estimate`).
-
-    >>> bounded(412.0, 31.0), bounded(102.0, 4_866.0)
-    ('412 ns', '< 5 µs')
-    """
-    value, _, unit = estimate(nanoseconds, margin_ns, most_ns)
-    return f"{value} {unit}".rstrip()
 
 
 def share(part: float | None, margin: float | None = None, most: float = 1.0) -> str:
@@ -190,9 +182,9 @@ def known_to(part: float) -> str:
     """Return how far a latency is known, given half its interval as a fraction of the latency.
 
     >>> known_to(0.081), known_to(197.5)
-    ('to ±8%', 'not even to ±100%')
+    ('± 8 %', 'more than ± 100 %')
     """
-    return f"to ±{part:.0%}" if part < 1 else "not even to ±100%"
+    return f"± {100 * part:.0f} %" if part < 1 else "more than ± 100 %"
 
 
 def counted(number: int, singular: str) -> str:
@@ -230,7 +222,7 @@ def _digits(value: float) -> str:
 
 
 def _vague(value: float, high: float, most: float) -> tuple[str, float]:
-    """Return what is known of a value of which little is: sign, and number of two digits."""
+    """Write a value that is hardly known: a sign such as `<`, and a number of two digits."""
     bound = min(high, most, _MOST)
     near = value <= bound <= _TELLING * value
     shown = value if near else bound
@@ -245,10 +237,6 @@ def _two_digits(value: float) -> str:
     if value < 0.95:
         return f"{value:.2g}"
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.1f}".removesuffix(".0")
-
-
-def _decimals(digits: str) -> int:
-    return len(digits.partition(".")[2])
 
 
 def _margin(value: float, most_decimals: int) -> str:

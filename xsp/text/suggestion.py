@@ -1,4 +1,4 @@
-"""Suggestions: a misspelt name and the known names in, the end of an error's sentence out."""
+"""Suggests known names that are close to a misspelled name, for an error's sentence."""
 
 from __future__ import annotations
 

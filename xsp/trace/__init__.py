@@ -1,4 +1,4 @@
-"""Traces: a table of spans and metadata in, a checked `Trace` and its file, text and HTML out.
+"""Checks, saves, loads and draws traces: tables of spans with metadata.
 
 `Trace` (document.py) checks what it is given (integrity.py), and `load` reads what `Trace.save`
 wrote (file.py). A tree is drawn as text or HTML (text.py, html.py) from an outline (outline.py)
@@ -15,7 +15,7 @@ from xsp.trace.attribute import (
     find_attribute,
     inexact_column,
 )
-from xsp.trace.coverage import gathering_spans, own_functions
+from xsp.trace.coverage import gathering_spans, self_functions
 from xsp.trace.document import FORMAT, SPAN_SCHEMA, Trace, load
 from xsp.trace.file import DAMAGE, is_own
 from xsp.trace.folding import Folding, agreed, alike, fold, occurrences, parent_rows, sums, total
@@ -24,7 +24,7 @@ from xsp.trace.heading import (
     headline,
     headline_parts,
     made_of,
-    problem_lines,
+    warning_lines,
 )
 from xsp.trace.integrity import RUN_SCHEMA
 
@@ -53,9 +53,9 @@ __all__ = [
     "load",
     "made_of",
     "occurrences",
-    "own_functions",
     "parent_rows",
-    "problem_lines",
+    "self_functions",
     "sums",
     "total",
+    "warning_lines",
 ]

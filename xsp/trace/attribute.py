@@ -1,4 +1,4 @@
-"""Attributes: the name of a field of a span in, its type, unit, meaning and exported name out.
+"""Lists the fields of spans' attributes: their types, units, meanings and exported names.
 
 In xsp's own files a field has its plain name. Exported spans have OpenTelemetry's name for the
 field if there is such a name, otherwise `xsp.` and the plain name.
@@ -41,7 +41,7 @@ _OP = (Kind.OP,)
 _FRAMEWORK = (Kind.LAYER, Kind.OP)
 _CALL = (Kind.CALL,)
 _ALLOCATING = (Kind.LAYER, Kind.OP, Kind.LAUNCH)
-_HOST = (Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL)
+_HOST = (Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL)
 _LAUNCH = (Kind.LAUNCH,)
 _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
@@ -50,8 +50,8 @@ _GENERATED = (Kind.OP, Kind.KERNEL)
 _COMPUTING = (Kind.OP, Kind.CALL, Kind.LAUNCH, Kind.KERNEL)
 _COUNTED = (Kind.LAUNCH, Kind.KERNEL)
 _COPY = (Kind.MEMCPY,)
-_PIPELINE = (Kind.PIPELINE,)
-_MODULES = (Kind.PIPELINE, Kind.LAYER)
+_REGION = (Kind.REGION,)
+_MODULES = (Kind.REGION, Kind.LAYER)
 _DEVICE = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC)
 _ALL = tuple(Kind)
 
@@ -105,48 +105,61 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("exact", _ALL, _FLAG,
         "Whether none of the reasons in `inexact` applies; null where no latency is known."),
     Attribute("inexact", _ALL, _STRINGS,
-        "Why it is not exact: `carried`, `cold`, `few`, `varies`, `derived`; null where it is."),
+        "Reasons: `includes_overhead`, `warm_up_only`, `few_samples`, `unstable`, `inferred`."),
     Attribute("calls", _ALL, _INT,
         "How many occurrences it stands for, where a trace sums them up; null stands for 1."),
     Attribute("least_ns", _ALL, _FLOAT, "Latency of the shortest of these occurrences.", "ns"),
+    Attribute("median_ns", _ALL, _FLOAT, "Median latency of these occurrences.", "ns"),
     Attribute("most_ns", _ALL, _FLOAT, "Latency of the longest of these occurrences.", "ns"),
+    Attribute("two_kinds", _ALL, _TEXT,
+        "How many of them took how long, where there are two kinds whose latencies differ much."),
+    Attribute("calls_inferred", _ALL, _FLAG,
+        "Whether `calls` is inferred from the calls of models that were recorded in full."),
+    Attribute("error_calls", _ALL, _INT, "How many of the occurrences the exception ended."),
     Attribute("busy_ns", _ALL, _FLOAT,
         "Time in which at least one of them ran, where several ran at once.", "ns"),
+    Attribute("elsewhere_ns", _REGION, _INT,
+        "Time in which other threads ran what lies in it, and its own ran none of that.", "ns"),
     Attribute("operators_ns", _LAYER, _FLOAT,
         "Time in which at least one of its operators ran, of a layer made of its operators.", "ns"),
-    Attribute("whole_block", _PIPELINE, _FLAG,
+    Attribute("whole_block", _REGION, _FLAG,
         "Whether the trace is that of a whole block of a program; on the root only."),
-    Attribute("program_part", _PIPELINE, _FLAG,
+    Attribute("is_group", _REGION, _FLAG,
+        "Whether it sums up calls of one model with inputs of one shape, or training steps."),
+    Attribute("cut", _REGION, _FLAG,
+        "Whether it is a piece of a region that began in one thing and ended in another."),
+    Attribute("program_part", _REGION, _FLAG,
         "Whether it is a part of a program, whose `overhead_ns` is by the program's own clock."),
     Attribute("scaled_ns", _ALL, _FLOAT,
         "By how much the children's latencies exceed the span's own, and were shrunk to be drawn.",
         "ns"),
-    Attribute("serialised_ns", _HOST, _FLOAT,
+    Attribute("synchronous_ns", _HOST, _FLOAT,
         "Latency where the host waits for each kernel, and libraries use one thread.", "ns"),
-    Attribute("device_wait_ns", _PIPELINE, _FLOAT,
+    Attribute("device_wait_ns", _REGION, _FLOAT,
         "What of the latency was nothing but waiting for devices at its end; on the root only.",
         "ns"),
-    Attribute("own_functions", _MODULES, _STRINGS,
-        "Functions that its own time (`self_ns`) went to, longest first: of layers those that ran, "
-        "else those that were called where ways part."),
-    Attribute("own_lines", _MODULES, _STRINGS,
+    Attribute("self_functions", _MODULES, _STRINGS,
+        "Functions that its self time (`self_ns`) went to, longest first: of layers those that "
+        "ran, else those that were called where ways part."),
+    Attribute("self_lines", _MODULES, _STRINGS,
         "File and line that each of these was seen in most often; or, without source or where ways "
         "part, that called it."),
-    Attribute("own_shares", _MODULES, _FLOATS, "Share of each in its own time, of all samples 1."),
-    Attribute("own_samples", _MODULES, _INT,
-        "How many samples of its own time that rests on: of runs of the rung `stack`, or lulls."),
-    Attribute("step", _PIPELINE, _TEXT,
+    Attribute("self_shares", _MODULES, _FLOATS,
+        "Share of each in its self time, of all samples 1."),
+    Attribute("self_samples", _MODULES, _INT,
+        "How many samples that rests on: of runs of the pass `stack`, or of a program."),
+    Attribute("step", _REGION, _TEXT,
         "Name of the step of another tool's recording that it is, or of a root that it shows."),
-    Attribute("process", _PIPELINE, _INT,
+    Attribute("process", _REGION, _INT,
         "Number of the process whose spans lie inside, of several recorded ones, from 0."),
-    Attribute("rank", _PIPELINE, _INT,
+    Attribute("rank", _REGION, _INT,
         "Number of that process among those of a distributed program."),
-    Attribute("host", _PIPELINE, _TEXT, "Name of the machine that it ran on."),
-    Attribute("devices", _PIPELINE, _STRINGS, "Names of the devices that it could use."),
+    Attribute("host", _REGION, _TEXT, "Name of the machine that it ran on."),
+    Attribute("devices", _REGION, _STRINGS, "Names of the devices that it could use."),
     Attribute("error", _MODULES, _TEXT, "Class of the exception that left the span."),
-    Attribute("workers", _PIPELINE, _INT,
+    Attribute("workers", _REGION, _INT,
         "Number of processes that load data; 0 where the program itself does."),
-    Attribute("batches_ready", _PIPELINE, _INT,
+    Attribute("batches_ready", _REGION, _INT,
         "How many batches the workers had ready when the program asked for one."),
     Attribute("nvtx_domain", _HOST, _TEXT,
         "NVTX domain that the range was announced in; null for the domain without a name."),
@@ -159,7 +172,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("layer_type", _FRAMEWORK, _TEXT,
         "What it computes, where a provider states that; analyses tell it of all others."),
     Attribute("call_index", _LAYER, _INT,
-        "Which call of the module it is within the evaluation, from 0."),
+        "Which call of the module it is within the step, from 0."),
     Attribute("caller_function", _FRAMEWORK, _TEXT,
         "The user's function that called it, outside of the framework and Python's own library."),
     Attribute("caller_file", _FRAMEWORK, _TEXT, "The file of that function."),
@@ -282,7 +295,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
 
 EXPORTED: tuple[Exported, ...] = (
     Exported("xsp.level", "level", _TEXT, "Level of the stack: `model`, `framework`, …"),
-    Exported("xsp.kind", "kind", _TEXT, "What the span is: `pipeline`, `layer`, `op`, …"),
+    Exported("xsp.kind", "kind", _TEXT, "What the span is: `region`, `layer`, `op`, …"),
     Exported("xsp.subject", "", _TEXT, "What was measured; on the root only."),
     Exported("xsp.span_id", "", _TEXT, "Its `span_id` in the saved trace."),
     Exported("xsp.latency", "", _TEXT, "Latency, interval and share, to be read."),
@@ -295,7 +308,7 @@ EXPORTED: tuple[Exported, ...] = (
     Exported("xsp.self_ns", "self_ns", _FLOAT, "Latency less that of the spans below.", "ns"),
     Exported("xsp.overhead_ns", "overhead_ns", _FLOAT, "What was removed from it.", "ns"),
     Exported("xsp.device_ns", "device_ns", _FLOAT, "Device time of what ran below.", "ns"),
-    Exported("xsp.runs", "runs", _INT, "How many evaluations the latency rests on."),
+    Exported("xsp.runs", "runs", _INT, "How many steps the latency rests on."),
     Exported("xsp.start_ns", "start_ns", _INT, "Start from the root's start, exactly.", "ns"),
     Exported("xsp.end_ns", "end_ns", _INT, "End from the root's start, exactly.", "ns"),
     Exported("xsp.measured_start_ns", "measured_start_ns", _INT,
@@ -340,5 +353,5 @@ def inexact_column(spans: pl.DataFrame) -> Codes:
     codes = codes_of(attribute_column(spans, "inexact", pl.List(pl.String())))
     inexact = ~attribute_column(spans, "exact", pl.Boolean).fill_null(value=True).to_numpy()
     known = spans["latency_ns"].is_not_null().to_numpy()
-    codes[inexact & known & (codes == 0)] = Inexact.CARRIED.bit
+    codes[inexact & known & (codes == 0)] = Inexact.INCLUDES_OVERHEAD.bit
     return codes

@@ -1,8 +1,8 @@
-"""Coverage: the spans of a trace in, shares of time that spans cover out.
+"""Computes the shares of time that spans of a trace cover.
 
 Of the devices' time, the part under a layer, operator or mark (`attribution`); of the operators'
-time, the part spent in library calls (`coverage`); of own time, the part of the function that ran
-longest (`own_functions`); of the time of a clock, what spans of several threads take of it
+time, the part spent in library calls (`coverage`); of self time, the part of the function that ran
+longest (`self_functions`); of the time of a clock, what spans of several threads take of it
 together (`united_ns`, `elsewhere_ns`).
 """
 
@@ -17,15 +17,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import Ints, covered, gathering
 from xsp.inexact import Inexact
 from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.matching import Ints, covered, gathering
 from xsp.trace.attribute import attribute_column, inexact_column
 from xsp.trace.folding import parent_rows
 
 Bools = NDArray[np.bool_]
 
-# Fewer samples say too little of what ran longest; a smaller share, too little of own time.
+# Fewer samples say too little of what ran longest; a smaller share, too little of self time.
 _FEWEST_SAMPLES, _LEAST = 20, 0.1
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
@@ -33,7 +33,7 @@ _LAYER, _OP, _CALL = Kind.LAYER.value, Kind.OP.value, Kind.CALL.value
 _CAUSES = (_LAYER, _OP, _CALL)
 _MARK = "mark"
 # Kinds whose spans, in an operator, hold the operators and calls that are not the operator's own.
-_AROUND_CALLS = [kind.value for kind in (Kind.PIPELINE, Kind.LAYER, Kind.OP)]
+_AROUND_CALLS = [kind.value for kind in (Kind.REGION, Kind.LAYER, Kind.OP)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,13 @@ def attribution(spans: pl.DataFrame, *, marks: bool = False) -> Attribution | No
         return None
     causes = {kind: (spans["kind"] == kind).to_numpy() for kind in _CAUSES}
     if marks:
-        causes[_MARK] = _marked(spans)
+        # Which spans the user marked: not the root, a process, or a step of the profiler.
+        process, step = (
+            attribute_column(spans, "process", pl.Int64),
+            attribute_column(spans, "step"),
+        )
+        marked = (spans["kind"] == Kind.REGION.value) & process.is_null() & step.is_null()
+        causes[_MARK] = (marked & spans["parent_id"].is_not_null()).to_numpy()
     under = _below(parent_rows(spans), rows, causes)
     shares = {
         cause: float(time[found].sum() / time.sum()) if causes[cause].any() else None
@@ -78,13 +84,6 @@ def attribution(spans: pl.DataFrame, *, marks: bool = False) -> Attribution | No
     somewhere = np.logical_or.reduce(list(under.values()))
     nowhere = float(time[~somewhere].sum() / time.sum())
     return Attribution(shares[_LAYER], shares[_OP], nowhere, shares.get(_MARK))
-
-
-def _marked(spans: pl.DataFrame) -> Bools:
-    """Return which spans the user marked: not the root, a process, or a step of the profiler."""
-    process, step = attribute_column(spans, "process", pl.Int64), attribute_column(spans, "step")
-    marked = (spans["kind"] == Kind.PIPELINE.value) & process.is_null() & step.is_null()
-    return (marked & spans["parent_id"].is_not_null()).to_numpy()
 
 
 def _below(parents: Ints, rows: Ints, causes: Mapping[str, Bools]) -> dict[str, Bools]:
@@ -118,7 +117,10 @@ def coverage(spans: pl.DataFrame) -> Coverage | None:
     Args:
         spans: Columns `span_id`, `parent_id`, `kind` and `latency_ns` of a trace.
     """
-    placed = _with_parents(spans)
+    parents = spans.select(parent_id="span_id", parent_kind="kind")
+    placed = spans.join(parents, on="parent_id", how="left").with_columns(
+        pl.col("parent_kind").fill_null("")
+    )
     # Only outermost calls: inner ones are part of their time.
     calls = placed.filter((pl.col("kind") == _CALL) & (pl.col("parent_kind") != _CALL))
     operators = placed.filter(pl.col("kind") == _OP)
@@ -131,10 +133,10 @@ def coverage(spans: pl.DataFrame) -> Coverage | None:
 
 
 def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
-    """Return the own time of operators that is not spent in library calls, the longest first.
+    """Return the self time of operators that is not spent in library calls, the longest first.
 
-    An operator's own time is its latency less that of the operators, layers and marked spans
-    right below it: the own times of all operators sum to the operators' time. Operators that
+    An operator's self time is its latency less that of the operators, layers and marked spans
+    right below it: the self times of all operators sum to the operators' time. Operators that
     compute inside the framework, as element-wise operators do, make no library call at all.
 
     Args:
@@ -146,7 +148,7 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
         `in_calls_pct` (null where `own_ns` is 0).
 
     >>> spans = pl.DataFrame({"span_id": [1, 2, 3, 4], "parent_id": [None, 1, 2, 1],
-    ...                       "kind": ["pipeline", "op", "call", "op"],
+    ...                       "kind": ["region", "op", "call", "op"],
     ...                       "name": ["predict", "addmm", "SGEMM", "relu"],
     ...                       "latency_ns": [10.0, 8.0, 6.0, 1.0]})
     >>> outside_calls(spans).select("name", "call_ns", "rest_ns").rows()
@@ -172,20 +174,20 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def own_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, float, float]]]:
-    """Return for each group the functions that ran longest in its own time.
+def self_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, float, float]]]:
+    """Return for each group the functions that ran longest in its self time.
 
     Each is `name (file:line)`, its share, and how far the 95 % interval of that reaches. Groups
     in which too few samples were taken, or nothing stands out, are left out.
     """
     texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
-    samples = attribute_column(spans, "own_samples", pl.Int64)
+    samples = attribute_column(spans, "self_samples", pl.Int64)
     functions = pl.DataFrame(
         {
             "group": of,
-            "function": attribute_column(spans, "own_functions", texts),
-            "line": attribute_column(spans, "own_lines", texts),
-            "count": attribute_column(spans, "own_shares", shares),
+            "function": attribute_column(spans, "self_functions", texts),
+            "line": attribute_column(spans, "self_lines", texts),
+            "count": attribute_column(spans, "self_shares", shares),
             "samples": samples,
         }
     ).filter(samples > 0)
@@ -261,14 +263,14 @@ def on_another_thread(spans: pl.DataFrame, parent: Ints) -> Bools:
 
 
 def gathering_spans(spans: pl.DataFrame, parent: Ints) -> Bools:
-    """Return which spans leave as own time what no span in them covers, on whatever thread.
+    """Return which spans leave as self time what no span in them covers, on whatever thread.
 
     Args:
         spans: Columns of `trace.spans`.
         parent: Row of each span's parent, -1 for the root.
     """
     host = spans["device"].is_null().to_numpy()
-    derived = host & ((inexact_column(spans) & Inexact.DERIVED.bit) > 0)
+    derived = host & ((inexact_column(spans) & Inexact.INFERRED.bit) > 0)
     if not derived.any():
         return derived
     lane = spans["thread"].fill_null(-1).to_numpy()
@@ -303,10 +305,10 @@ def at_once_inside(spans: pl.DataFrame, of: Ints, parent: Ints) -> NDArray[np.fl
 
 
 def elsewhere_ns(spans: pl.DataFrame, parent: Ints) -> Ints:
-    """Return how long, of each span's own time, other threads ran what lies in the span.
+    """Return how long, of each span's self time, other threads ran what lies in the span.
 
     That is the time in which a span in it ran, on whatever thread, less that in which one ran
-    on the thread of the span itself; 0 where the own time is without both (`gathering_spans`).
+    on the thread of the span itself; 0 where the self time is without both (`gathering_spans`).
 
     Args:
         spans: Columns of `trace.spans`.
@@ -320,11 +322,12 @@ def elsewhere_ns(spans: pl.DataFrame, parent: Ints) -> Ints:
         if chosen.size:
             above = parent[chosen]
             result[: above.max() + 1] += sign * united_ns(spans[chosen], above)
-    return result
+    told = attribute_column(spans, "elsewhere_ns", pl.Int64)  # drawn spans lie side by side
+    return np.where(told.is_not_null().to_numpy(), told.fill_null(0).to_numpy(), result)
 
 
 def on_one_clock(spans: pl.DataFrame, sums: pl.DataFrame, of: Ints, parent: Ints) -> pl.DataFrame:
-    """Return sums over groups whose busy and own time count what ran at once only once.
+    """Return sums over groups whose busy and self time count what ran at once only once.
 
     Args:
         spans: Columns of `trace.spans`.
@@ -335,7 +338,7 @@ def on_one_clock(spans: pl.DataFrame, sums: pl.DataFrame, of: Ints, parent: Ints
     lanes = spans.select(group=pl.Series(of), lane=pl.struct("thread", "device", "stream"))
     several = lanes.group_by("group").agg(pl.col("lane").n_unique() > 1).filter("lane")
     # Layers made of operators may overlap on the thread that they are drawn on.
-    made = np.flatnonzero((inexact_column(spans) & Inexact.DERIVED.bit) > 0)
+    made = np.flatnonzero((inexact_column(spans) & Inexact.INFERRED.bit) > 0)
     rows = np.flatnonzero(np.isin(of, np.append(several["group"].to_numpy(), of[made])))
     busy, own = sums["busy_ns"].to_numpy().copy(), sums["self_ns"].to_numpy().copy()
     if rows.size:
@@ -354,10 +357,3 @@ def _total(spans: pl.DataFrame) -> float:
 
 def _sum_of(*kinds: str) -> pl.Expr:
     return pl.col("latency_ns").filter(pl.col("kind").is_in(kinds)).sum()
-
-
-def _with_parents(spans: pl.DataFrame) -> pl.DataFrame:
-    parents = spans.select(parent_id="span_id", parent_kind="kind")
-    return spans.join(parents, on="parent_id", how="left").with_columns(
-        pl.col("parent_kind").fill_null("")
-    )

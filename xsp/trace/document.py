@@ -1,21 +1,23 @@
-"""The trace of a measurement: spans and metadata in, a read-only object for all uses out."""
+"""The trace of a measurement: a read-only object with spans and metadata."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from xsp.errors import TraceFormatError
-from xsp.problem import NOTE, Problem
-from xsp.text import counted, printable, shorten
+from xsp.delivery import Delivery, bound
+from xsp.errors import AnalysisError, TraceFormatError
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.text import counted, duration, encodable, printable, shorten
 from xsp.trace import heading, html, integrity
 from xsp.trace import text as tree
+from xsp.trace.earlier import metadata_of_format_1, runs_of_format_1, spans_of_format_1
 from xsp.trace.file import (
     check_metadata,
     frozen,
@@ -24,23 +26,31 @@ from xsp.trace.file import (
     unpack_runs,
     write_file,
 )
+from xsp.warning import NOTE, TraceWarning
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from xsp.export import Delivery
 
 __all__ = ["FORMAT", "SPAN_SCHEMA", "Span", "Trace", "load"]
 
 # Version of the file format, which `load` checks; rises when columns or metadata change meaning.
-FORMAT = 1
+FORMAT = 2
 
 SPAN_SCHEMA = integrity.SPAN_SCHEMA
+
+_MOST_ADVISED = 100_000  # spans: rules take longer than a tree should with more
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One row of `trace.spans`; each field is the column of that name (docs/trace.md)."""
+    """One row of `trace.spans`; each field is the column of that name (docs/trace.md).
+
+    Example:
+        The longest child of the root::
+
+            max(trace.children(trace.root), key=lambda span: span.latency_ns or 0.0)
+    """
 
     span_id: int
     parent_id: int | None
@@ -65,19 +75,43 @@ class Span:
     correlation_id: int | None
     attributes: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        latency = "" if self.latency_ns is None else f", {duration(self.latency_ns)}"
+        known = {
+            field.name: value
+            for field in fields(self)
+            if field.name not in _IN_SHORT and (value := getattr(self, field.name)) is not None
+        }
+        known |= {name: value for name, value in self.attributes.items() if value is not None}
+        rest = "".join(f", {name}={value!r}" for name, value in known.items())
+        return f"<Span {self.kind} {printable(self.name)}{latency}{rest}>"
+
+
+# Fields of a span that its `repr` says in other words, or leaves out.
+_IN_SHORT = (
+    "kind", "level", "name", "latency_ns", "latency_low_ns", "latency_high_ns", "start_ns",
+    "end_ns", "measured_start_ns", "measured_end_ns", "attributes",
+)  # fmt: skip
+
 
 class Trace:
     """One measurement as one hierarchy of spans, without the profiler in the numbers.
 
     A trace cannot be changed: its `spans` are a copy, its `metadata` is read-only.
 
+    Example:
+        The slowest layers of a saved trace::
+
+            trace = xsp.load("train.xsp")
+            print(trace.layers.sort("self_ns", descending=True).head(10))
+
     Args:
-        spans: Columns of `SPAN_SCHEMA` in that order, then `attributes`; root
+        spans: Frame with the columns of `SPAN_SCHEMA` in that order, then `attributes`; root
             first, parents before children.
-        metadata: Values that JSON can hold: `name`, `problems`, `levels`, `rungs`,
+        metadata: Values that JSON can hold: `name`, `warnings`, `levels`, `passes`,
             `plan`, `environment`, `created` and `xsp_version`.
-        typical_runs: Columns of `RUN_SCHEMA`: one typical run of each rung; or the text
-            of typical runs in a file, which the property `typical_runs` unpacks.
+        typical_runs: Frame with the columns of `RUN_SCHEMA`: an example run of each pass; or its
+            text in a file, which the property `typical_runs` unpacks. By default none.
 
     Raises:
         TraceFormatError: A column is missing or of the wrong type, a kind or level is
@@ -85,8 +119,9 @@ class Trace:
         TypeError: `metadata` has a value that JSON cannot hold.
     """
 
-    __slots__ = ("__weakref__", "_json", "_metadata", "_spans", "_typical_runs")
+    __slots__ = ("__weakref__", "_file", "_json", "_metadata", "_spans", "_typical_runs")
 
+    _file: str  # where it was saved last, or came from; for the commands below a tree
     _json: str
     _metadata: Mapping[str, Any]
     _typical_runs: pl.DataFrame | str
@@ -108,12 +143,17 @@ class Trace:
         # `__setattr__` of this class refuses all changes.
         put = super().__setattr__
         put("_json", text)
-        put("_metadata", _checked(text))
+        put("_file", "")
+        # Metadata parsed from JSON, read-only; NaN and infinity become None.
+        parsed = json.loads(text, parse_constant=lambda _: None)
+        check_metadata(parsed)
+        checked = frozen(parsed)  # a mapping: `check_metadata` refuses all else
+        put("_metadata", checked)
         put("_spans", spans.clone())
         put("_typical_runs", typical_runs if typical_runs is not None else "")
 
     def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a trace cannot be changed; make another instead of setting {name!r}")
+        raise AttributeError(f"A trace is read-only (you set {name!r}). Make another Trace.")
 
     @property
     def spans(self) -> pl.DataFrame:
@@ -121,17 +161,35 @@ class Trace:
         return self._spans.clone()
 
     @property
-    def typical_runs(self) -> pl.DataFrame:
-        """A typical run of each rung as it was measured, one row per span.
+    def layers(self) -> pl.DataFrame:
+        """The spans of layers, such as PyTorch modules; columns as `spans`."""
+        return self._of(Kind.LAYER)
 
-        docs/trace.md documents the columns. There are no rows where no run was kept.
+    @property
+    def ops(self) -> pl.DataFrame:
+        """The spans of the framework's operators; columns as `spans`."""
+        return self._of(Kind.OP)
+
+    @property
+    def kernels(self) -> pl.DataFrame:
+        """The spans of kernels, copies and sets of a device; columns as `spans`."""
+        return self._of(*DEVICE_ACTIVITIES)
+
+    def _of(self, *kinds: Kind) -> pl.DataFrame:
+        return self._spans.filter(pl.col("kind").is_in([kind.value for kind in kinds]))
+
+    @property
+    def typical_runs(self) -> pl.DataFrame:
+        """An example run of each pass as it was measured, one row per span.
+
+        docs/trace.md documents the columns. There are no rows if no run was kept.
 
         Raises:
             TraceFormatError: The typical runs in the file are damaged.
         """
         # Unpacked once, when first asked for: most readers want the spans only.
         if isinstance(self._typical_runs, str):
-            runs = unpack_runs(self._typical_runs)
+            runs = runs_of_format_1(unpack_runs(self._typical_runs))
             integrity.check_runs(runs)
             super().__setattr__("_typical_runs", runs)
         assert isinstance(self._typical_runs, pl.DataFrame)
@@ -148,15 +206,17 @@ class Trace:
         return str(self._metadata.get("name") or "trace")
 
     @property
-    def problems(self) -> tuple[Problem, ...]:
-        """Problems that a reader should know before trusting the numbers."""
-        problems = self._metadata.get("problems", ())
-        found = (Problem(str(entry["code"]), str(entry["message"])) for entry in problems)
-        return tuple(problem for problem in found if problem.code != NOTE)
+    def warnings(self) -> tuple[TraceWarning, ...]:
+        """What you should know before you trust the numbers, most important first."""
+        warnings = self._metadata.get("warnings", ())
+        found = (TraceWarning(str(entry["code"]), str(entry["message"])) for entry in warnings)
+        return tuple(warning for warning in found if warning.code != NOTE)
+
+    problems = warnings  # their name in earlier versions
 
     @property
     def root(self) -> Span:
-        """The span of a whole evaluation of the model."""
+        """The span of a whole step of the model."""
         return self._span(self._spans.head(1))
 
     def span(self, path: str) -> Span:
@@ -167,7 +227,7 @@ class Trace:
         """
         found = self._spans.filter(pl.col("path") == path)
         if not found.height:
-            raise KeyError(f"no span has the path {path!r}; trace.spans['path'] has them all")
+            raise KeyError(f"No span has this path ({path!r}). trace.spans['path'] lists all.")
         return self._span(found)
 
     def children(self, span: Span) -> tuple[Span, ...]:
@@ -191,7 +251,9 @@ class Trace:
             if isinstance(self._typical_runs, str)
             else pack_runs(self._typical_runs)
         )
-        return write_file(self._spans, self._json, Path(path), runs=runs)
+        written = write_file(self._spans, self._json, Path(path), runs=runs)
+        super().__setattr__("_file", printable(str(path)))
+        return written
 
     def export(
         self,
@@ -204,13 +266,11 @@ class Trace:
         """Take the trace to Jaeger, any OTLP endpoint, an exporter, or a file of another format.
 
         Args:
-            destination: `otlp+http://host:4318`, `otlp://host:4317` (gRPC, which
-                `xsp[grpc]` brings), `otlp+https://` and `otlps://` with TLS; None for the
-                endpoint of the `OTEL_EXPORTER_OTLP_*` variables, or without these a Jaeger
-                on this machine; a file that ends in `.otlp.json`, `.perfetto.json`,
-                `.speedscope.json`, `.folded` (stacks for flame graphs) or `.parquet`; or an
-                OpenTelemetry `SpanExporter`. Headers, certificates,
-                compression and timeout come from the variables.
+            destination: `http://host:4318` or `https://…`; None for the endpoint of the
+                `OTEL_EXPORTER_OTLP_*` variables, or without these a Jaeger on this machine; a
+                file that ends in `.otlp.json`, `.perfetto.json`, `.speedscope.json`, `.folded`
+                (stacks for flame graphs) or `.parquet`; or an OpenTelemetry `SpanExporter`.
+                Headers, certificates, compression and timeout come from the variables.
             max_spans: Most spans exported; to keep the limit deeper levels are cut, and
                 repeated small spans rolled up into one span with their sum. None: no limit.
                 `"auto"`: 2,000, which Jaeger's UI can draw, and no limit for files but
@@ -225,20 +285,52 @@ class Trace:
 
         Raises:
             ExportError: Not every span arrived, or a file could not be written. The message
-                counts the spans that arrived, and names the file that keeps the trace.
+                counts the spans that arrived, and says how to send the trace again under the
+                same ids.
             ValueError: There is no such destination, or a number is out of range.
             TypeError: `destination` is neither text nor a path nor a `SpanExporter`.
         """
-        from xsp.export import export  # noqa: PLC0415  # an upward import, made when used
-
-        return export(
+        sent: Delivery = bound("export")(
             self, destination, max_spans=max_spans, typical_runs=typical_runs, parent=parent
         )
+        return sent
+
+    def report(self, path: str | PathLike[str]) -> Path:
+        """Write one HTML page about the trace, and return its path; see `xsp.report`.
+
+        Example:
+            Write the page and show it in a browser::
+
+                webbrowser.open(trace.report("train.html").resolve().as_uri())
+
+        Args:
+            path: File to write, such as `train.html`; an older one is replaced.
+
+        Raises:
+            ExportError: The file could not be written.
+        """
+        page: Path = bound("report")(self, path)
+        return page
+
+    def advice(self) -> pl.DataFrame:
+        """Return a table of what to look at next, the largest possible gain first.
+
+        It is `xsp.analyses.advice(trace)`, whose `columns` say what the columns mean.
+
+        Example:
+            The most promising change, in words::
+
+                print(trace.advice()["advice"][0])
+        """
+        table: pl.DataFrame = bound("advice")(self)
+        return table
 
     def as_measured(self) -> Trace:
         """Return the same trace drawn with the times that the deepest run measured."""
         measured = [pl.col(f"measured_{end}").alias(end) for end in ("start_ns", "end_ns")]
-        return Trace(self._spans.with_columns(measured), self._metadata, self._typical_runs)
+        trace = Trace(self._spans.with_columns(measured), self._metadata, self._typical_runs)
+        object.__setattr__(trace, "_file", self._file)
+        return trace
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `spans` as a pandas frame, attributes as one dictionary per span.
@@ -252,7 +344,7 @@ class Trace:
             error.msg = f"{error.msg}; `pip install 'xsp[pandas]'` brings what it needs"
             raise
 
-    def check(self) -> None:
+    def validate(self) -> None:
         """Verify that the spans are one well-formed tree whose drawn timeline nests.
 
         Raises:
@@ -260,29 +352,66 @@ class Trace:
         """
         integrity.check(self._spans)
 
-    def tree(
-        self, *, width: int | None = None, rows: int | None = 60, smallest: float = 0.01
+    check = validate  # its name in earlier versions
+
+    def tree(  # noqa: PLR0913  # what a person may ask a tree for
+        self,
+        *,
+        width: int | None = None,
+        rows: int | None = 60,
+        min_share: float = 0.01,
+        errors: bool = False,
+        overhead: bool = False,
+        warnings: bool = False,
+        smallest: float | None = None,
     ) -> str:
         """Return the tree that `print(trace)` shows.
 
+        Example:
+            Every span that takes 5 % of the latency or more::
+
+                print(trace.tree(rows=None, min_share=0.05))
+
         Args:
-            width: Columns to fill; None for those of the terminal, or 100 without one.
-            rows: About how many rows at most; None for every span.
-            smallest: Fraction of the model's latency below which a span is only counted.
+            width: Columns to fill; None (default): those of the terminal, or 100 without one.
+            rows: About how many rows at most, by default 60; None: every span.
+            min_share: Fraction of the model's latency, by default 0.01; smaller spans are only
+                counted.
+            errors: Show the 95 % interval of each time, and mark times that are not exact.
+            overhead: Show the overhead that was removed from each row.
+            warnings: Show all warnings and notes, not only the three gravest warnings.
+            smallest: The former name of `min_share`.
         """
-        return tree.text(self._spans, self._metadata, width=width, rows=rows, smallest=smallest)
+        return tree.text(
+            self._spans,
+            self._metadata,
+            width=width,
+            rows=rows,
+            smallest=min_share if smallest is None else smallest,
+            show=tree.Show(errors, overhead, warnings, self._file, self._look_next()),
+        )
+
+    def _look_next(self) -> Sequence[tuple[str, str]]:
+        """List the first findings of advice; none if the trace has too little for any."""
+        if len(self) > _MOST_ADVISED:
+            return ()
+        try:
+            found = bound("look_next")(self)
+            return [(said, check.replace("FILE", self._file or "FILE")) for said, check in found]
+        except AnalysisError:
+            return ()
 
     def __str__(self) -> str:
-        return self.tree()
+        return encodable(self.tree())
 
     def __repr__(self) -> str:
         latency = heading.model_latency(self._spans)
-        found = f", {counted(len(self.problems), 'problem')}" if self.problems else ""
+        found = f", {counted(len(self.warnings), 'warning')}" if self.warnings else ""
         spans = counted(len(self), "span")
         return f"<Trace {heading.title(self._metadata)}: {latency}, {spans}{found}>"
 
     def _repr_html_(self) -> str:
-        return html.page_part(self._spans, self._metadata)
+        return html.page_part(self._spans, self._metadata, advice=self._look_next())
 
     def __len__(self) -> int:
         return self._spans.height
@@ -297,7 +426,7 @@ class Trace:
 
 
 def load(path: str | PathLike[str]) -> Trace:
-    """Return the trace of a file; nothing in the file is ever executed.
+    """Load the trace of a file; nothing in the file is ever executed.
 
     The checksum and the metadata are verified, and that the spans are one tree.
 
@@ -308,9 +437,12 @@ def load(path: str | PathLike[str]) -> Trace:
     spans, text, runs = read_file(Path(path))
     metadata = _read_metadata(path, text)
     try:
+        if metadata["format"] == 1:
+            spans, metadata = spans_of_format_1(spans), metadata_of_format_1(metadata)
         trace = Trace(spans, frozen(metadata), runs)
         # Times are not checked: a trace with a wrong time is still worth reading.
         integrity.check_tree(spans)
+        object.__setattr__(trace, "_file", printable(str(path)))
     except TraceFormatError as error:
         raise TraceFormatError(f"{path}: {error}") from error
     return trace
@@ -323,13 +455,12 @@ def _read_metadata(path: str | PathLike[str], text: str) -> Mapping[str, Any]:
         version = metadata["format"]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise TraceFormatError(
-            f"{path} is damaged: its metadata cannot be read; save it anew or measure again"
+            f"The file is damaged: its metadata is unreadable ({path}). Measure again."
         ) from error
     if not isinstance(version, int) or version > FORMAT:
         shown = shorten(printable(str(version)), _LONGEST)
         raise TraceFormatError(
-            f"{path} is a trace of format {shown}, this xsp reads up to {FORMAT}: "
-            "upgrade xsp to open it"
+            f"{path} is a trace of format {shown}, and this xsp reads up to {FORMAT}. Upgrade xsp."
         )
     return metadata  # a mapping, as it has the entry `format`
 
@@ -344,10 +475,3 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):
         return value.item()
     raise TypeError(f"a trace's metadata must be JSON; {type(value).__name__} is not: {value!r}")
-
-
-def _checked(text: str) -> Mapping[str, Any]:
-    """Return metadata parsed from JSON, read-only; NaN and infinity become None."""
-    parsed = json.loads(text, parse_constant=lambda _: None)
-    check_metadata(parsed)
-    return frozen(parsed)  # a mapping: `check_metadata` refuses all else

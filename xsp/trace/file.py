@@ -1,4 +1,4 @@
-"""Files: spans, metadata and typical runs in, one Parquet file out, and back again.
+"""Writes spans, metadata and typical runs to one Parquet file, and reads them back.
 
 docs/trace.md documents the types of the metadata; other entries may be of any type.
 """
@@ -196,13 +196,13 @@ def _damaged_runs(reason: object) -> TraceFormatError:
     )
 
 
-class _Problem(msgspec.Struct):
+class _Warning(msgspec.Struct):
     code: str
     message: str
 
 
-class _Rung(msgspec.Struct):
-    rung: str
+class _Pass(msgspec.Struct, rename={"name": "pass"}):  # a keyword of Python
+    name: str
     runs: Integer | None = None
     latency_ns: float | None = None
     latency_low_ns: float | None = None
@@ -256,7 +256,7 @@ class _Group(msgspec.Struct):
     latency_ns: float | None = None
     latency_low_ns: float | None = None
     latency_high_ns: float | None = None
-    rungs: tuple[_Rung, ...] = ()
+    passes: tuple[_Pass, ...] = ()
     sizes: tuple[_Size, ...] = ()
 
 
@@ -265,9 +265,9 @@ class _Metadata(msgspec.Struct):
     xsp_version: str | None = None
     created: str | None = None
     name: str | None = None
-    problems: tuple[_Problem, ...] = ()
+    warnings: tuple[_Warning, ...] = ()
     levels: dict[str, str] = {}
-    rungs: tuple[_Rung, ...] = ()
+    passes: tuple[_Pass, ...] = ()
     groups: tuple[_Group, ...] = ()
     summary: tuple[str, ...] = ()
     made_of: dict[str, str] = {}

@@ -1,7 +1,7 @@
-"""Folding: a trace's spans in, groups of spans that look alike and their sums out.
+"""Groups the spans of a trace that look alike, and adds up each group.
 
 The rows of a tree and the spans of a reduced export are such groups. A tree groups
-neighbours with equal subtrees, an export groups small spans of one name; both share the
+neighbors with equal subtrees, an export groups small spans of one name; both share the
 definition of looking alike (`alike`) and the sums (`sums`).
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from xsp.evaluation import ON_DEVICE, Ints, Keys, lineage_keys, mix
 from xsp.level import Kind
+from xsp.matching import ON_DEVICE, Ints, Keys, lineage_keys, mix
 from xsp.trace.attribute import attribute_column
 
 _TIMES = ("least_ns", "most_ns", "busy_ns")
@@ -24,7 +24,7 @@ SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
 _RECURRENCES, _LONGEST_PATTERN = 4, 32
 # A module that is called by the same name so often is called in a loop.
 _ROUNDS = 3
-_STEPS = ("pipeline", "layer")
+_STEPS = ("region", "layer")
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
 
@@ -114,10 +114,14 @@ def numberless(spans: pl.DataFrame) -> pl.DataFrame:
     `_ROUNDS` of them in the trace.
 
     >>> names = ["Step 0 to 10", "Step 10 to 20", "Step 20 to 30", "phase 1", "phase 2"]
-    >>> numberless(pl.DataFrame({"kind": "pipeline", "name": names}))["name"].to_list()
+    >>> numberless(pl.DataFrame({"kind": "region", "name": names}))["name"].to_list()
     ['Step # to #', 'Step # to #', 'Step # to #', 'phase 1', 'phase 2']
     """
-    rows = np.flatnonzero((spans["kind"] == Kind.PIPELINE.value).to_numpy())
+    chosen = (spans["kind"] == Kind.REGION.value).to_numpy()
+    if "attributes" in spans.columns:  # shapes, and numbers of models, are no steps' numbers
+        group = attribute_column(spans, "is_group", pl.Boolean).fill_null(value=False)
+        chosen &= ~group.to_numpy()
+    rows = np.flatnonzero(chosen)
     if len(rows) < _ROUNDS:
         return spans
     bare = pl.col("name").str.replace_all(r"\d+", "#")
@@ -136,7 +140,11 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     """
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     looks, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
-    counts = _counting(spans["kind"], parent)
+    # Which spans tell the subtree around them from others: see `shapes`.
+    kinds = spans["kind"]
+    of_operator = (kinds == Kind.OP.value).to_numpy()
+    inside = of_operator & of_operator[parent] & (parent >= 0)
+    counts: NDArray[np.bool_] = ~inside & (kinds != Kind.CALL.value).to_numpy()
     ordinals = np.zeros_like(looks)
     ordinals[counts] = _ordinals(parent[counts])
     keys, below = looks.copy(), np.zeros_like(looks)
@@ -146,14 +154,6 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
         full = mix(keys[rows] + names[rows] + ordinals[rows])
         np.add.at(below, parent[rows], np.where(counts[rows], full, below[rows]))
     return keys
-
-
-def _counting(kinds: pl.Series, parent: Ints) -> NDArray[np.bool_]:
-    """Return which spans tell the subtree around them from others: see `shapes`."""
-    of_operator = (kinds == Kind.OP.value).to_numpy()
-    inside = of_operator & of_operator[parent] & (parent >= 0)
-    counting: NDArray[np.bool_] = ~inside & (kinds != Kind.CALL.value).to_numpy()
-    return counting
 
 
 def steps(spans: pl.DataFrame) -> Keys:
@@ -166,7 +166,7 @@ def steps(spans: pl.DataFrame) -> Keys:
     return np.where(of_module, np.maximum(names, 1), 0).astype(np.uint64)
 
 
-def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
+def neighbors(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
     """Return keys that are equal where siblings of one shape belong together.
 
     Siblings of one shape in a row are a run. In a loop, where steps of the same names recur
@@ -182,9 +182,9 @@ def neighbours(shapes: Keys, steps: Keys, parent: Ints) -> Keys:
 
     >>> shapes = np.array([9, 7, 7, 5, 7], dtype=np.uint64)
     >>> parent = np.array([-1, 0, 0, 0, 0])
-    >>> _firsts(neighbours(shapes, np.zeros_like(shapes), parent))
+    >>> _firsts(neighbors(shapes, np.zeros_like(shapes), parent))
     array([0, 1, 1, 3, 4])
-    >>> _firsts(neighbours(shapes, np.array([0, 3, 3, 0, 3], dtype=np.uint64), parent))
+    >>> _firsts(neighbors(shapes, np.array([0, 3, 3, 0, 3], dtype=np.uint64), parent))
     array([0, 1, 1, 3, 1])
     """
     order = np.argsort(parent, kind="stable")
@@ -279,10 +279,16 @@ def _patterns(
 
 
 def heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
-    """Return kind, class, phase and exception of the first member of each group."""
+    """Return the columns that rows show of the first member of each group, beside its times."""
     label = pl.coalesce(attribute_column(spans, "module_class"), "name")
     phase, error = attribute_column(spans, "phase"), attribute_column(spans, "error")
-    return spans.select("kind", "name", phase, error, label=label, on_host=~ON_DEVICE)[first]
+    often = attribute_column(spans, "error_calls", pl.Int64)
+    unlike = attribute_column(spans, "two_kinds", pl.String)
+    guessed = attribute_column(spans, "calls_inferred", pl.Boolean)
+    path = attribute_column(spans, "module_path", pl.String)
+    return spans.select(
+        "kind", "name", phase, error, often, unlike, guessed, path, label=label, on_host=~ON_DEVICE
+    )[first]
 
 
 def occurrences(spans: pl.DataFrame) -> pl.DataFrame:

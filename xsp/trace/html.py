@@ -1,4 +1,4 @@
-"""HTML: spans and metadata of a trace in, the fragment that Jupyter shows for the trace out.
+"""Writes a trace as the HTML fragment that Jupyter shows.
 
 The fragment has no script and loads nothing. A trace's file may come from a stranger, and
 Jupyter executes scripts: every value goes through `Markup.format`, which escapes all but `Markup`.
@@ -6,17 +6,16 @@ Jupyter executes scripts: every value goes through `Markup.format`, which escape
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 from markupsafe import Markup
 
-from xsp.inexact import legend, marks
-from xsp.text import duration, estimate, printable, shorten
-from xsp.trace.heading import folded_problem_lines, footer_lines, headline, summary_lines, unmarked
+from xsp.text import counted, duration, estimate, printable, shorten
+from xsp.trace.heading import DOT, noise, top_lines, top_warnings, unmarked, warning_lines
 from xsp.trace.outline import outline
-from xsp.trace.row import Outline, Row
+from xsp.trace.row import Row
 
 _ROWS = 1_000
 _SMALLEST = 0.001
@@ -39,9 +38,8 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 .xsp .row:hover{outline:1px solid rgba(128,128,128,.5)}
 .xsp .name{flex:1;min-width:0;overflow:hidden;text-overflow:ellipsis}
 .xsp .n{flex:none;text-align:right}
-.xsp .latency{width:10.5em}.xsp .marks{width:2em;margin-left:-.7em;text-align:left}
-.xsp .share{width:4.5em}.xsp .device,.xsp .overhead{width:5.5em}
-.xsp .each{width:9em}
+.xsp .time,.xsp .step,.xsp .device{width:6em}.xsp .share{width:3em}
+.xsp .slowest{color:#d97706}
 .xsp .detail,.xsp .some,.xsp .rest,.xsp .own,.xsp .head{opacity:.65}
 .xsp .below{margin-left:.55em;padding-left:.75em;border-left:1px solid rgba(128,128,128,.35)}
 .xsp summary{list-style:none;cursor:pointer}
@@ -53,9 +51,11 @@ background:linear-gradient(90deg,rgba(59,130,246,.16) var(--share,0%),transparen
 
 
 _PAGE = Markup('<div class="xsp"><style>{}</style><p class="title">{}</p>{}{}{}{}{}</div>')
+_MORE = Markup('<details class="rest"><summary>{}</summary>{}</details>')
+_NEXT = Markup("<p>Look next:</p>{}")
+_CHECK = Markup('<p class="rest">{}</p>')
 _SUMMARY = Markup("<p>{}</p>")
-_PROBLEM = Markup('<p class="problem">{}</p>')
-_LEGEND = Markup('<p class="rest">{}</p>')
+_WARNING = Markup('<p class="problem">{}</p>')
 _FOOTER = Markup('<p class="rest">{}; trace.spans has them all</p>')
 _CELL = Markup('<span class="n {}">{}</span>')
 _HEAD = Markup('<div class="row head leaf"><span class="name"></span>{}</div>')
@@ -64,47 +64,50 @@ _ROW = Markup(
     '<span class="name">{name}{detail}</span>{cells}</div>'
 )
 _DETAIL = Markup(' <span class="detail">{}</span>')
+_SLOWEST = Markup(' <span class="slowest">◀ slowest layer</span>')
 _BRANCH = Markup('<details{}><summary>{}</summary><div class="below">')
 _OPEN, _LEAF = Markup(" open"), Markup(" leaf")
 _END = Markup("</div></details>")
 _NOTHING = Markup("")
 
 
-def page_part(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
+def page_part(
+    spans: pl.DataFrame, metadata: Mapping[str, Any], *, advice: Sequence[tuple[str, str]] = ()
+) -> str:
     """Return a trace as an HTML fragment: a tree whose branches open and close.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
-        metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
+        metadata: `trace.metadata`, of which `name`, `warnings` and `levels` are used.
+        advice: What to look at next: a finding each, and the command that checks it.
     """
     drawn = unmarked(outline(spans, rows=_ROWS, smallest=_SMALLEST), metadata)
-    summary = _NOTHING.join(_SUMMARY.format(line) for line in summary_lines(metadata))
-    problems = _NOTHING.join(_PROBLEM.format(problem) for problem in folded_problem_lines(metadata))
+    title, *summary = (DOT.join(parts) for parts in top_lines(spans, metadata))
+    rough = noise(spans)
+    gravest, more = top_warnings(metadata, rough=bool(rough))
+    warnings = _NOTHING.join(_WARNING.format(line) for line in (rough, *gravest) if line)
+    if more:
+        every = _NOTHING.join(_WARNING.format(line) for line in warning_lines(metadata))
+        warnings += _MORE.format(counted(more, "more warning"), every)
     tree = _NOTHING.join(_tree(drawn.rows, spans))
-    meaning = legend(reason for row in drawn.rows for reason in row.inexact)
-    below = _NOTHING.join(
-        _LEGEND.format(line) for line in (meaning, *footer_lines(metadata)) if line
-    )
-    title = headline(spans, metadata)
-    return str(_PAGE.format(_STYLE, title, summary, problems, tree, below, _footer(drawn)))
+    found = _NOTHING.join(_SUMMARY.format(said) + _CHECK.format(check) for said, check in advice)
+    below = _NEXT.format(found) if found else _NOTHING
+    above = _NOTHING.join(map(_SUMMARY.format, summary))
+    footer = _FOOTER.format(drawn.contents) if drawn.cut else _NOTHING
+    return str(_PAGE.format(_STYLE, title, above, warnings, tree, below, footer))
 
 
 def _cells(named: Mapping[str, str], columns: tuple[str, ...]) -> Markup:
     return _NOTHING.join(_CELL.format(name, named[name]) for name in columns)
 
 
-def _columns(rows: tuple[Row, ...]) -> tuple[str, ...]:
-    """Return the columns; marks, device times and overhead only where some row has them."""
-    signs = ("marks",) if any(row.inexact for row in rows) else ()
-    device = ("device",) if any(row.device_ns is not None for row in rows) else ()
-    removed = ("overhead",) if any(row.overhead_ns is not None for row in rows) else ()
-    return ("latency", *signs, "share", *device, *removed, "each")
-
-
 def _tree(rows: tuple[Row, ...], spans: pl.DataFrame) -> Iterator[Markup]:
     """Yield the rows inside of their branches; without recursion, as call stacks can be deep."""
-    columns = _columns(rows)
-    head = {name: name for name in columns} | {"marks": ""}
+    # The columns; times per step and of devices only where some row has them.
+    step = ("step",) if any(row.step_ns is not None for row in rows) else ()
+    device = ("device",) if any(row.device_ns is not None for row in rows) else ()
+    columns = ("time", "share", *step, *device)
+    head = {"time": "time", "share": "%", "step": "per step", "device": "device"}
     yield _HEAD.format(_cells(head, columns))
     depth = 0
     for row in rows:
@@ -128,6 +131,10 @@ def _told(row: Row, spans: pl.DataFrame) -> str:
     attributes = span["attributes"] or {}
     known = [(name, attributes.get(name)) for name in _TOLD]
     lines = [f"{name}: {_value(name, value)}" for name, value in known if value is not None]
+    value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
+    lines += [f"time: {value} ± {margin} {unit}"] if margin else []
+    lines += [f"not exact: {', '.join(each.words for each in row.inexact)}"] if row.inexact else []
+    lines += [f"overhead removed: {row.removed()}"] if row.removed() else []
     return "\n".join((row.name, printable(span["path"]), *map(printable, lines)))
 
 
@@ -142,13 +149,12 @@ def _value(name: str, value: object) -> str:
 
 
 def _row(row: Row, columns: tuple[str, ...], told: str = "") -> Markup:
+    said = "  ".join(filter(None, (row.detail, row.told)))
     numbers = {
-        "latency": _latency(row),
-        "marks": marks(row.inexact),
-        "share": row.part(),
-        "device": "" if row.device_ns is None else duration(row.device_ns),
-        "overhead": row.removed(),
-        "each": row.each(),
+        "time": duration(row.latency_ns),
+        "share": row.percents(),
+        "step": "" if row.step_ns is None else duration(row.step_ns),
+        "device": duration(row.device_ns) if row.device_ns else "",
     }
     return _ROW.format(
         kind=row.kind,
@@ -156,17 +162,6 @@ def _row(row: Row, columns: tuple[str, ...], told: str = "") -> Markup:
         width=min(max(row.share or 0.0, 0.0), 1.0),
         title=(told or row.name)[:999],
         name=shorten(row.name, _LONGEST_NAME),
-        detail=_DETAIL.format(row.detail) if row.detail else _NOTHING,
+        detail=(_DETAIL.format(said) if said else _NOTHING) + (_SLOWEST if row.slowest else ""),
         cells=_cells(numbers, columns),
     )
-
-
-def _latency(row: Row) -> str:
-    value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
-    return f"{value} ± {margin} {unit}" if margin else f"{value} {unit}".rstrip()
-
-
-def _footer(drawn: Outline) -> Markup:
-    if not drawn.cut:
-        return _NOTHING
-    return _FOOTER.format(drawn.contents)

@@ -1,4 +1,4 @@
-"""Integrity: spans in, nothing out, or an error that names the first rule broken and the span."""
+"""Checks that spans are a well-formed trace; an error names the broken rule and the span."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.evaluation import covered_part
 from xsp.level import DEVICE_ACTIVITIES, Kind, Level
+from xsp.matching import covered_part
+from xsp.trace.attribute import attribute_column
 from xsp.trace.coverage import gathering_spans
 
 # Columns of `trace.spans`; the struct `attributes` follows them.
@@ -46,7 +47,7 @@ _SLACK = 1e-6
 
 # Columns of `trace.typical_runs`: one row per span of a run, one run after the other.
 RUN_SCHEMA: dict[str, Any] = {
-    "rung": pl.String,
+    "pass": pl.String,
     "run_latency_ns": pl.Int64,
     "span_id": pl.UInt64,  # that of the merged span of the same path
     "parent_id": pl.UInt64,  # null at the root
@@ -83,9 +84,9 @@ def check_runs(runs: pl.DataFrame) -> None:
     """
     check_run_columns(runs)
     rungs = [kind.value for kind in Kind]
-    _refuse(runs, iter([("is of an unknown rung", ~pl.col("rung").is_in(rungs, nulls_equal=True))]))
+    _refuse(runs, iter([("is of an unknown rung", ~pl.col("pass").is_in(rungs, nulls_equal=True))]))
     check_words(runs)
-    for _, run in runs.group_by("rung", maintain_order=True):
+    for _, run in runs.group_by("pass", maintain_order=True):
         check_tree(run)
 
 
@@ -127,7 +128,11 @@ def check_tree(spans: pl.DataFrame) -> None:
     """
     if not spans.height:
         raise TraceFormatError("a trace has at least its root, this one has no spans")
-    _check_identity(spans)
+    for name in (name for name in _NEVER_NULL if name in spans.columns):
+        _refuse(spans, iter([(f"has no {name}", pl.col(name).is_null())]))
+    for name in ("span_id", "path"):
+        if spans[name].n_unique() != spans.height:
+            _refuse(spans, iter([(f"shares its {name}", pl.col(name).is_duplicated())]))
     _refuse(_linked(spans), _tree_breaches())
 
 
@@ -143,21 +148,27 @@ def check(spans: pl.DataFrame) -> None:
     linked = _linked(spans)
     _refuse(linked, _drawing_breaches())
     _refuse(linked, _number_breaches())
-    _refuse(_siblings(linked), _sibling_breaches())
+    # Spans on the host with start and end of the sibling before them on their thread.
+    # `overlap` is whether any siblings of that parent and thread overlap in the measured times, as
+    # coroutines on one thread do: such siblings may be drawn overlapping.
+    lane = ["parent_id", "thread"]
+    began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
+    siblings = (
+        linked.filter(pl.col("device").is_null() & pl.col("parent_id").is_not_null())
+        .with_columns(
+            elder_start=pl.col("start_ns").shift(1).over(lane),
+            elder_end=pl.col("end_ns").shift(1).over(lane),
+            late=(began < ended.shift(1).over(lane)).fill_null(value=False),
+        )
+        .with_columns(overlap=pl.col("late").any().over(lane))
+    )
+    _refuse(siblings, _sibling_breaches())
     _refuse(_streams(spans), _stream_breaches())
     _check_self(linked)
 
 
 # Rules as what a span does that breaks the rule, with the expression that is true then.
 Breaches = Iterator[tuple[str, pl.Expr]]
-
-
-def _check_identity(spans: pl.DataFrame) -> None:
-    for name in (name for name in _NEVER_NULL if name in spans.columns):
-        _refuse(spans, iter([(f"has no {name}", pl.col(name).is_null())]))
-    for name in ("span_id", "path"):
-        if spans[name].n_unique() != spans.height:
-            _refuse(spans, iter([(f"shares its {name}", pl.col(name).is_duplicated())]))
 
 
 def _linked(spans: pl.DataFrame) -> pl.DataFrame:
@@ -218,25 +229,6 @@ def _number_breaches() -> Breaches:
     yield "has an interval without a latency", latency.is_null() & low.is_not_null()
 
 
-def _siblings(linked: pl.DataFrame) -> pl.DataFrame:
-    """Return spans on the host with start and end of the sibling before them on their thread.
-
-    `overlap` is whether any siblings of that parent and thread overlap in the measured times,
-    as coroutines on one thread do: such siblings may be drawn overlapping.
-    """
-    lane = ["parent_id", "thread"]
-    began, ended = pl.col("measured_start_ns"), pl.col("measured_end_ns")
-    return (
-        linked.filter(pl.col("device").is_null() & pl.col("parent_id").is_not_null())
-        .with_columns(
-            elder_start=pl.col("start_ns").shift(1).over(lane),
-            elder_end=pl.col("end_ns").shift(1).over(lane),
-            late=(began < ended.shift(1).over(lane)).fill_null(value=False),
-        )
-        .with_columns(overlap=pl.col("late").any().over(lane))
-    )
-
-
 def _sibling_breaches() -> Breaches:
     yield (
         "starts before the sibling that stands before it",
@@ -275,19 +267,26 @@ def _stream_breaches() -> Breaches:
 
 
 def _check_self(linked: pl.DataFrame) -> None:
-    """Verify that own time and the children's latencies add up to the latency.
+    """Verify that self time and the children's latencies add up to the latency.
 
-    Children on a device overlap: there own time and device time add up to the latency. In spans
-    that gather what ran on several threads, own time is the part that no child covers.
+    Children on a device overlap: there self time and device time add up to the latency. In spans
+    that gather what ran on several threads, self time is the part that no child covers. Of what ran
+    at once in a program, the time of a clock counts (`busy_ns`). There children sum to no more than
+    the span, so that the self times on its thread sum to the block.
     """
+    program = bool(attribute_column(linked, "program_part", pl.Boolean)[0])
+    busy_ns = attribute_column(linked, "busy_ns", pl.Float64)
+    linked = linked.with_columns(latency_ns=pl.coalesce(busy_ns, "latency_ns"))
     part = _uncovered(linked)
     on_host = pl.col("device").is_null()
     same = on_host & pl.col("thread").eq_missing(pl.col("parent_thread"))
+    busy = attribute_column(linked, "busy_ns", pl.Float64)  # of tasks that take turns their share
     sums = (
-        linked.filter(same & pl.col("parent_id").is_not_null())
+        linked.with_columns(counted_ns=pl.coalesce(busy, pl.col("latency_ns")))
+        .filter(same & pl.col("parent_id").is_not_null())
         .group_by("parent_id")
         .agg(
-            children_ns=pl.col("latency_ns").sum(),
+            children_ns=pl.col("counted_ns").sum(),
             known=pl.col("latency_ns").is_not_null().all(),
         )
     )
@@ -299,10 +298,13 @@ def _check_self(linked: pl.DataFrame) -> None:
         .filter(pl.col("known").fill_null(value=True))
     )
     latency = pl.col("latency_ns")
-    work = pl.when(pl.col("span_id").is_in(_holders(linked))).then("device_ns").otherwise(0.0)
+    # The ids of spans on devices that have children: layers in replayed CUDA graphs.
+    holders = linked.filter(pl.col("parent_device").is_not_null())["parent_id"].implode()
+    work = pl.when(pl.col("span_id").is_in(holders)).then("device_ns").otherwise(0.0)
     children = pl.when(on_host).then("children_ns").otherwise(work).fill_null(0.0)
     expected = pl.coalesce(
-        pl.col("uncovered") * latency, (latency - children).clip(lower_bound=0.0)
+        pl.col("uncovered") * latency,
+        (latency - children).clip(lower_bound=None if program else 0.0),
     )
     slack = 1.0 + _SLACK * pl.max_horizontal(latency, children)
     # Drawn times are whole numbers, which a program's trace makes smaller.
@@ -321,11 +323,6 @@ def _uncovered(linked: pl.DataFrame) -> pl.Series:
     start, end = (linked[name].to_numpy() for name in ("start_ns", "end_ns"))
     part = 1.0 - covered_part(parent[below], below, start, end)
     return pl.select(pl.when(gathers).then(pl.Series(part))).to_series()
-
-
-def _holders(linked: pl.DataFrame) -> pl.Series:
-    """Return the ids of spans on devices that have children: layers in replayed CUDA graphs."""
-    return linked.filter(pl.col("parent_device").is_not_null())["parent_id"].implode()
 
 
 def _refuse(spans: pl.DataFrame, breaches: Breaches) -> None:

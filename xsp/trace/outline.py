@@ -1,22 +1,22 @@
-"""The outline of a trace: spans in, the rows of a folded tree out, which text and HTML draw."""
+"""Folds the tree of a trace into the rows that text and HTML draw."""
 
 from __future__ import annotations
 
 import heapq
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
 
 import numpy as np
 import polars as pl
 
-from xsp.evaluation import Ints, generations
 from xsp.inexact import reasons_of, united
+from xsp.matching import Ints, generations
 from xsp.text import beyond, counted, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
-from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, own_functions
+from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, self_functions
 from xsp.trace.row import (
     INTERVAL,
     NOUNS,
@@ -41,34 +41,58 @@ _CHAIN_SHARE = 0.8
 _FEWEST = 10
 # Hidden children are summed by class or name from so many times the smallest latency on.
 _MUCH = 5
-_MODULES = ("pipeline", "layer")
-_OWN, _OUTSIDE = "own time", "outside models"
+_MODULES = ("region", "layer")
+# Operators have rows of their own in what takes so much of the time, self time from there on.
+_TELLING = 0.05
+# A tree of fewer rows than this shows smaller spans as well, if there are any.
+_FULL, _LEAST = 12, 1e-4
+# Time that says nothing of the steps: what is small is judged against the rest.
+_ASIDE = r"^(first |import |unwatched)"
+_OWN, _OUTSIDE, _WAIT = "self time", "outside models", "waiting for devices"
 # Several threads were at work where the sum of latencies is so many times the time they took.
 _AT_ONCE = 1.05
 _SIDE_BY_SIDE = "at once"
+_ITERATION = "training iteration"
 
 
 def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
     """Return the outline of a trace's tree.
 
-    The largest spans are opened first, until there are `rows` rows. Neighbouring siblings
+    The largest spans are opened first, until there are `rows` rows. Neighboring siblings
     with equal subtrees share a row, also where they recur in a pattern, and so do operators
     of a chain in which each operator only calls the next.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
         rows: About how many rows at most; None for all.
-        smallest: Fraction of the model's latency below which a span has no row of its
-            own; a trace with at most `rows` spans is shown whole.
+        smallest: Fraction of the model's latency, less first calls, below which a span has no
+            row of its own; less where the tree would have few rows.
     """
     if not spans.height:
         return Outline((), 0, 0)
+    if rows is None or spans["latency_ns"][0] is None:
+        smallest = 0.0
     if rows is None or spans.height <= rows:
-        # Own times are rows as well, and functions that each had a tenth of it, or more.
-        rows, smallest = spans.height * 12, 0.0
+        # Self times are rows as well, and functions that each had a tenth of it, or more.
+        rows = spans.height * 12
     builder = _Builder(spans, smallest)
     root = builder.grow(rows)
+    while builder.hidden and builder.size(root) < min(rows, _FULL) and smallest > _LEAST:
+        smallest /= 10
+        builder.judge(smallest)
+        root = builder.grow(rows)
     return Outline(tuple(builder.flatten(root)), spans.height, builder.calls)
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What rows are told of the row around them: the row, how many ran at once, steps, counts."""
+
+    row: Row | None
+    said: str
+    steps: int
+    count: int
+    kinds: str
 
 
 class _Builder:
@@ -82,7 +106,7 @@ class _Builder:
         levels = list(generations(parent))
         named = folding.numberless(spans)
         shapes = folding.shapes(named, parent, levels)
-        own = folding.neighbours(shapes, folding.steps(named), parent)
+        own = folding.neighbors(shapes, folding.steps(named), parent)
         folded = folding.fold(own, parent, levels)
         heads = folding.heads(spans, folded.first)
         alone = attribute_column(spans, "process", pl.Int64).is_not_null().to_numpy()
@@ -97,6 +121,9 @@ class _Builder:
             weight.sum().alias("weight"),
             pl.last("name").alias("last_name"),
         )
+        # Self times are drawn as latencies are, of which several may have run at once.
+        at_once = pl.col("latency_ns") / pl.col("busy_ns")
+        sums = sums.with_columns(self_ns=pl.col("self_ns") * at_once.fill_nan(1.0).fill_null(1.0))
         sums = on_one_clock(spans, sums, folded.of, parent)
         self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["calls"])
         self._kinds = heads["kind"]
@@ -109,18 +136,45 @@ class _Builder:
         self._numbers = {
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
-        self._own_functions = own_functions(spans, folded.of)
+        self._self_functions = self_functions(spans, folded.of)
+        self._slowest = self._slowest_group(folded.parent)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
             folded.parent[self._order], np.arange(len(folded.parent) + 1)
         )
-        self._model_ns = self._root_ns(spans)
+        latency = self._numbers["latency_ns"][0]
+        if np.isfinite(latency):
+            self._model_ns = float(latency)
+        else:
+            self._model_ns = float(spans["end_ns"][0] - spans["start_ns"][0])
         top = self._totals(np.zeros(1, dtype=np.int64))
         self._error = (margin_of(top) or 0.0) / self._model_ns if self._model_ns else 0.0
         self._wait_ns = attribute_column(spans, "device_wait_ns", pl.Float64)[0] or 0.0
         self._block = bool(attribute_column(spans, "whole_block", pl.Boolean)[0])
-        self._least_ns = smallest * self._model_ns
-        self._own_least_ns = max(smallest, 0.01) * self._model_ns
+        group = attribute_column(spans, "is_group", pl.Boolean).fill_null(value=False)
+        self._is_step = (group | (spans["name"] == _ITERATION)).to_numpy()[folded.first]
+        is_aside = (pl.col("kind") == "region") & pl.col("name").str.contains(_ASIDE)
+        self._aside = aside = heads.select(is_aside.fill_null(value=False)).to_series().to_numpy()
+        outermost = aside & ~aside[np.maximum(folded.parent, 0)]
+        left_ns = self._model_ns - known_sum(np.append(self._numbers["latency_ns"][outermost], 0.0))
+        self._steady_ns = left_ns if left_ns > 0 else self._model_ns
+        self.judge(smallest)
+
+    def judge(self, smallest: float) -> None:
+        """Set the fraction of the time below which spans and self times have no row."""
+        self._least_ns = smallest * self._steady_ns
+        self._own_least_ns = (_TELLING if smallest else 0.01) * self._steady_ns
+        self._part_least_ns = max(smallest, 0.01) * self._steady_ns
+        self.hidden = False
+
+    @staticmethod
+    def size(root: Node) -> int:
+        """Return the number of rows of a tree."""
+        stack, rows = [root], 0
+        while stack:
+            rows += 1
+            stack.extend(stack.pop().children)
+        return rows
 
     @property
     def calls(self) -> int:
@@ -155,28 +209,61 @@ class _Builder:
     def flatten(self, root: Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
         # Children go onto the stack in reverse, so that the first child comes off first.
-        stack: list[tuple[Node, int, bool, Row | None, str]] = [(root, 0, True, None, "")]
+        steps = self._steps_of_program()
+        top = _Around(None, "", steps, 1, "")
+        stack: list[tuple[Node, int, bool, _Around]] = [(root, 0, True, top)]
         while stack:
-            node, depth, last, around, said = stack.pop()
+            node, depth, last, around = stack.pop()
             at_once = self._at_once(node)
-            detail = self._detail(node, "" if at_once == said else at_once)
-            row = self._row(node, around, detail, depth=depth, last=last)
+            steps = around.steps
+            if node.kind not in SUMS and (self._is_step | self._aside)[node.tail]:
+                steps = 1 if self._aside[node.tail] else node.count
+            detail = self._detail(node, "" if at_once == around.said else at_once)
+            row = self._row(node, around.row, detail, depth=depth, last=last)
+            told = row.each() if row.count not in (around.count, steps) else ""
+            if row.kinds:
+                told = row.kinds if around.kinds == "" and (row.share or 0) >= _TELLING else ""
+            row = replace(
+                row,
+                steps=steps,
+                told=told,
+                slowest=self._slowest == node.groups[0] and node.kind == "layer",
+            )
             yield row
             # How many ran at once is said by the outermost row alone.
-            said = at_once if at_once.endswith(_SIDE_BY_SIDE) else said
+            said = at_once if at_once.endswith(_SIDE_BY_SIDE) else around.said
             end = len(node.children) - 1
             # Of what runs at once inside, the sum may be more than what is around it.
             limit = row if self._inside[node.tail] < _AT_ONCE else None
+            inside = _Around(limit, said, steps, row.count, row.kinds or around.kinds)
             stack.extend(
-                (child, depth + 1, place == end, limit, said)
+                (child, depth + 1, place == end, inside)
                 for place, child in reversed(list(enumerate(node.children)))
             )
 
-    def _root_ns(self, spans: pl.DataFrame) -> float:
-        latency = self._numbers["latency_ns"][0]
-        if np.isfinite(latency):
-            return float(latency)
-        return float(spans["end_ns"][0] - spans["start_ns"][0])
+    def _steps_of_program(self) -> int:
+        """Return how often the steps of a program ran, where all are of one kind; else 1."""
+        groups = np.flatnonzero(self._is_step)
+        first = self._table["name"][groups].str.starts_with("first ").to_numpy()
+        counts = set(self._counts[groups[~first]].tolist())
+        if not self._block or len(counts) != 1:
+            return 1
+        return int(counts.pop()) + int(first.any())
+
+    def _slowest_group(self, parent: Ints) -> int:
+        """Return the group of the slowest layer that has no layers inside; -1 of a single one.
+
+        Args:
+            parent: Number of each group's parent group.
+        """
+        layer = (self._kinds == "layer").to_numpy()
+        leaf = layer.copy()
+        leaf[parent[layer & (parent >= 0)]] = False
+        times = np.where(leaf, np.nan_to_num(self._numbers["latency_ns"]), -1.0)
+        order = np.argsort(times, kind="stable")[-2:]
+        if leaf.sum() < len(order) or times[order[0]] == times[order[-1]]:
+            return -1
+        return int(order[-1])
 
     def _below(self, group: int) -> Ints:
         return self._order[self._starts[group] : self._starts[group + 1]]
@@ -187,14 +274,19 @@ class _Builder:
             return 0.0
         weight = float(self._weights[node.groups].sum())
         if self._least_ns and weight < self._least_ns:
+            self.hidden |= bool(below.size)
             return 0.0
         if not below.size:  # of data loading, say, the functions may be known
-            return weight if node.kind == "pipeline" else 0.0
-        modules = self._kinds[int(below[0])] in _MODULES
+            return weight if node.kind == "region" else 0.0
+        modules = (self._kinds[below].is_in(_MODULES)).any()
+        told = modules or node.kind not in _MODULES or not self._least_ns
+        if not told and weight < _TELLING * self._steady_ns:
+            self.hidden = True
+            return 0.0
         return max(weight, 1e-9) * (1.0 if modules else _OPERATOR_WEIGHT)
 
     def _children(self, node: Node, most: int) -> list[Node]:
-        """Return the children of a node: large groups, then the rest, then its own time.
+        """Return the children of a node: large groups, then the rest, then its self time.
 
         All time of a leaf is its own, so that the functions which it went to are its children.
         """
@@ -206,18 +298,34 @@ class _Builder:
         # A rest of a single group would be no shorter than a row of its own.
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
+        self.hidden |= not shown.all()
         if shown.sum() > most:
             shown[np.argsort(-weights, kind="stable")[most - 2 :]] = False
         children = [self._node(group) for group in below[shown].tolist()]
-        children += self._summed(below[~shown], most - len(children) - 1)
+        summed = self._summed(below[~shown], most - len(children) - 1)
+        tiny = self._least_ns / 2
+        children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
+        self._named_apart(children)
         children += self._own(node)
         # Children that are only sums would say no more than the closed row; but of a stage of a
-        # pipeline (tokenising, say) the function that ran is the whole story.
+        # pipeline (tokenizing, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)
-        told = node.kind == "pipeline" and any(
+        told = node.kind == "region" and any(
             child.kind == "own" and (child.children or self._detail(child)) for child in children
         )
         return [] if sums and not told else children
+
+    def _named_apart(self, nodes: list[Node]) -> None:
+        """Name layers of one name by the paths of their modules, where these differ."""
+        names: dict[tuple[str, ...], list[Node]] = {}
+        for node in nodes:
+            if node.kind == "layer":
+                names.setdefault(node.names, []).append(node)
+        for alike in names.values():
+            paths = [self._table["module_path"][int(node.groups[0])] for node in alike]
+            if len(set(paths)) > 1 and all(paths):
+                for node, path in zip(alike, paths, strict=True):
+                    node.names = (printable(path),)
 
     def _node(self, group: int) -> Node:
         tail, names = group, [self._name(group)]
@@ -252,9 +360,9 @@ class _Builder:
             return []
         if self._weights[groups].sum() < _MUCH * self._least_ns:
             return [self._rest(groups)]
-        labelled = self._table[groups].with_columns(group=groups)
+        labeled = self._table[groups].with_columns(group=groups)
         found = (
-            labelled.group_by("kind", "label", maintain_order=True)
+            labeled.group_by("kind", "label", maintain_order=True)
             .agg(pl.sum("weight", "calls"), pl.col("group"))
             .filter((pl.col("weight") >= self._least_ns) & (pl.col("calls") > 1))
             .sort("weight", descending=True, maintain_order=True)
@@ -268,50 +376,51 @@ class _Builder:
         return [*nodes, self._rest(left)] if left.size else nodes
 
     def _rest(self, groups: Ints) -> Node:
-        kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.sum("calls"))
-        name = "… " + ", ".join(
-            counted(number, NOUNS.get(kind, kind)).replace(" ", " more ", 1)
-            for kind, number in kinds.sort("calls", descending=True, maintain_order=True).rows()
+        kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.len())
+        word = "small" if self._weights[groups].max() < self._least_ns else "more"
+        name = ", ".join(
+            counted(number, NOUNS.get(kind, kind)).replace(" ", f" {word} ", 1)
+            for kind, number in kinds.sort("len", descending=True, maintain_order=True).rows()
         )
         return self._sum(groups, "rest", (name,), int(groups[0]))
 
     def _own(self, node: Node) -> list[Node]:
-        """Return rows for the own time of a span or chain, where it is long enough.
+        """Return rows for the self time of a span or chain, where it is long enough.
 
-        The root's own time has a row apart for waiting for devices at the root's end.
+        The root's self time has a row apart for waiting for devices at the root's end.
         """
         below, own = self._below(node.tail), node.totals["self_ns"]
         below = below[self._table["on_host"].to_numpy()[below]]
         if node.tail != node.groups[0]:
             own = node.totals["latency_ns"] - self._totals(below)["latency_ns"]
         top = int(node.groups[0]) == 0
-        # Both come with errors: waiting cannot take more than all of the own time.
+        # Both come with errors: waiting cannot take more than all of the self time.
         wait = min(self._wait_ns, own) if top else 0.0
         name = _OUTSIDE if top and self._block else _OWN
-        parts = {name: own - wait, "waiting for devices": wait}
+        parts = {name: own - wait, _WAIT: wait}
         ends = (np.append(node.totals[name], self._numbers[name][below]) for name in INTERVAL)
         reach = reach_of_rest(*ends, error=self._error)
         unknown = reach / own if reach >= own > 0 else 0.0
         rows = {
             name: Node("own", (name,), node.groups, node.tail, node.count, totals)
             for name, part in parts.items()
-            if part > 0 and part >= self._own_least_ns
+            if part > 0 and part >= (self._own_least_ns if name != _WAIT else self._part_least_ns)
             for totals in [left_over(part, unknown * part, node.totals)]
         }
-        if name in rows and node.kind == "pipeline":
+        if name in rows and node.kind == "region":
             found = self._functions(rows[name])
             # A single one stands behind its row, where "outside models" leaves it no room.
             rows[name].children = found if name == _OUTSIDE or len(found) > 1 else []
         return list(rows.values())
 
     def _functions(self, own: Node) -> list[Node]:
-        """Return rows for the functions that much of own time went to."""
+        """Return rows for the functions that much of self time went to."""
         whole_ns = own.totals["latency_ns"]
-        if whole_ns < _MUCH * self._own_least_ns:
+        if whole_ns < _MUCH * self._part_least_ns:
             return []
         rows = []
-        for name, part, reach in self._own_functions.get(int(own.groups[0]), ()):
-            if part * whole_ns >= self._own_least_ns:
+        for name, part, reach in self._self_functions.get(int(own.groups[0]), ()):
+            if part * whole_ns >= self._part_least_ns:
                 totals = left_over(part * whole_ns, 0.0, own.totals)
                 totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
                 totals["latency_high_ns"] = (part + reach) * whole_ns
@@ -350,6 +459,8 @@ class _Builder:
         limits = [None if beside or around is None else around.most_ns]
         limits += [totals["latency_high_ns"] if margin_of(node.totals) is not None else None]
         most_ns = min((each for each in limits if each is not None), default=None)
+        one = node.kind not in SUMS and int(self._spans[node.groups].sum()) == 1
+        head = self._table.row(int(node.groups[0]), named=True) if one else {}
         return Row(
             depth=depth,
             last=last,
@@ -370,11 +481,13 @@ class _Builder:
             most_share=min((most_ns or math.inf) / (self._model_ns or 1.0), 1.0),
             first=None if node.kind in SUMS else int(self._firsts[node.groups[0]]),
             of_program=bool(self._of_program[node.groups].all()),
+            inferred=bool(self._table["calls_inferred"][node.groups].any()),
+            kinds=head.get("two_kinds") or "",
         )
 
     def _detail(self, node: Node, at_once: str = "") -> str:
         if node.kind == "own" and node.names[0] in (_OWN, _OUTSIDE) and not node.children:
-            functions = self._own_functions.get(int(node.groups[0]), ())
+            functions = self._self_functions.get(int(node.groups[0]), ())
             return printable("".join(f"{100 * part:.0f} % in {f}" for f, part, _ in functions[:1]))
         if node.kind in ("rest", "own"):
             return ""
@@ -384,7 +497,8 @@ class _Builder:
             words.insert(0, head["label"] if head["label"] != head["name"] else "")
             words.insert(1, "backward" if head["phase"] == "backward" else "")
         if head["error"] is not None and node.kind != "some":
-            words.append(EARLY_ENDS.get(head["error"], f"raised {head['error']}"))
+            often = f"{head['error_calls']:,} " if head["error_calls"] is not None else ""
+            words.append(EARLY_ENDS.get(head["error"], f"{often}raised {head['error']}"))
         return printable(" ".join(filter(None, words)))
 
     def _at_once(self, node: Node) -> str:
@@ -394,6 +508,8 @@ class _Builder:
         """
         latency, busy = node.totals["latency_ns"], node.totals["busy_ns"]
         if latency >= _AT_ONCE * busy > 0:
+            if node.count == 1 and node.kind not in SUMS:
+                return "takes turns"  # a generator's region, say, and what its consumer does
             return f"{latency / busy:.1f} {_SIDE_BY_SIDE}".replace(".0 ", " ")
         if (inside := self._inside[node.tail]) >= _AT_ONCE and node.kind not in SUMS:
             return f"{inside:.1f} at once inside".replace(".0 ", " ")

@@ -1,4 +1,4 @@
-"""Rows: what the lines of a tree stand for in, the words and numbers that they show out."""
+"""The rows of a drawn tree: the words and numbers that each line shows."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp.evaluation import Ints
 from xsp.inexact import Inexact
-from xsp.text import bounded, counted, margin, removed, share, surplus
+from xsp.matching import Ints
+from xsp.text import counted, duration, margin, removed, share, surplus
 from xsp.trace import folding
 
 Floats = NDArray[np.float64]
 
 # What spans are called in sentences, where not by their kind.
 NOUNS = {
-    "pipeline": "pipeline span",
+    "region": "region",
     "memcpy": "copy",
     "memset": "set",
-    "sync": "synchronisation",
+    "sync": "synchronization",
     "syscall": "system call",
 }
-# Kinds of row that are no kind of span: siblings of one class or name, the rest, own time.
+# Kinds of row that are no kind of span: siblings of one class or name, the rest, self time.
 SUMS = ("some", "rest", "own")
 INTERVAL = ("latency_ns", "latency_low_ns", "latency_high_ns")
 NUMBERS = (*folding.SUMMED, *INTERVAL[1:], "busy_ns")
@@ -39,7 +39,7 @@ class Row:
         last: Whether the row is the last of its siblings.
         parent: Whether the row has children.
         kind: Kind of span; `"some"` for hidden siblings of one class or name, `"rest"`
-            for other hidden siblings, `"own"` for a span's own time.
+            for other hidden siblings, `"own"` for a span's self time.
         name: Printable name.
         detail: Class, phase and exception, as far as known; may be empty.
         count: Number of occurrences that the row stands for.
@@ -51,7 +51,7 @@ class Row:
             latency; what ran at once on several threads counts once.
         device_ns: Sum of the spans' device times; None where no device worked.
         inexact: Why the latency is not exact: all reasons that apply to any of the spans; none
-            of own time, which is what the latencies inside leave.
+            of self time, which is what the latencies inside leave.
         spans: Number of spans that the row stands for; a span may stand for several occurrences.
         share_margin: Half the width of the share's interval. An error that the model's latency
             has as well, of the machine's speed for one, is none of a share.
@@ -61,6 +61,12 @@ class Row:
         first: Index of the first span that the row stands for; None for a row that is a sum.
         of_program: Whether all of the spans are parts of a program, whose overhead is what the
             program's clock showed beyond the latency, however wide the latency's interval is.
+        inferred: Whether the number of occurrences is inferred from those that were counted.
+        kinds: How long how many occurrences took, where there are two kinds of them.
+        steps: How often the step ran that the row is part of; 1 where there are no steps.
+        told: Number and mean latency of the occurrences, where neither the row around nor the
+            steps tell them; or of both kinds.
+        slowest: Whether no other layer without layers inside takes as much time.
     """
 
     depth: int
@@ -82,6 +88,11 @@ class Row:
     most_share: float = 1.0
     first: int | None = None
     of_program: bool = False
+    inferred: bool = False
+    kinds: str = ""
+    steps: int = 1
+    told: str = ""
+    slowest: bool = False
 
     @property
     def mean_ns(self) -> float | None:
@@ -90,19 +101,38 @@ class Row:
             return None
         return self.latency_ns / self.count
 
-    def each(self, width: int = 0) -> str:
-        """Return number and mean latency of the occurrences, right-aligned; empty for a single."""
+    @property
+    def step_ns(self) -> float | None:
+        """Latency per step; None where there are no steps."""
+        if self.steps == 1 or self.latency_ns is None:
+            return None
+        return self.latency_ns / self.steps
+
+    def each(self) -> str:
+        """Return number and mean latency of the occurrences; empty for a single.
+
+        Where a mean would say nothing of either of two kinds, the latencies of both.
+        """
         if self.mean_ns is None:
             return ""
-        margin_ns = None if self.margin_ns is None else self.margin_ns / self.count
-        most_ns = None if self.most_ns is None else self.most_ns / self.count
-        return f"{self.count:,} \u00d7 {bounded(self.mean_ns, margin_ns, most_ns).rjust(width)}"
+        if self.kinds:
+            return self.kinds
+        about = "~" if self.inferred else ""
+        return f"{about}{self.count:,} \u00d7 {duration(self.mean_ns)}"
 
     def removed(self) -> str:
         """Return the overhead that was removed; `≈ 0` where that may be nothing."""
         if self.of_program:
             return surplus(self.overhead_ns)
         return removed(self.overhead_ns, self.margin_ns)
+
+    def percents(self) -> str:
+        """Return the share as a whole number of percents; empty where it is not known."""
+        if self.share is None or not math.isfinite(self.share):
+            return ""
+        if 0 < self.share < 0.005:
+            return "<1"
+        return f"{min(100 * self.share, 100.0):.0f}"
 
     def part(self) -> str:
         """Return the row's share of the model's latency; empty where that is not known."""
@@ -149,9 +179,9 @@ class Outline:
 
     @property
     def contents(self) -> str:
-        """How much the rows stand for: `1,204 spans (of 48,310 calls) in 60 rows`."""
-        calls = f" (of {self.calls:,} calls)" if self.calls > self.spans else ""
-        return f"{counted(self.spans, 'span')}{calls} in {counted(len(self.rows), 'row')}"
+        """How much the rows stand for: `60 rows for 1,204 spans, 48,310 calls`."""
+        calls = f", {self.calls:,} calls" if self.calls > self.spans else ""
+        return f"{counted(len(self.rows), 'row')} for {counted(self.spans, 'span')}{calls}"
 
 
 @dataclass(slots=True)
@@ -180,10 +210,10 @@ class Node:
 
 
 def left_over(latency_ns: float, margin_ns: float, around: dict[str, float]) -> dict[str, float]:
-    """Return the totals of own time, which has no interval unless it is not known at all.
+    """Return the totals of self time, which has no interval unless it is not known at all.
 
     Args:
-        latency_ns: The own time.
+        latency_ns: The self time.
         margin_ns: How far it may be off, where it is not known at all.
         around: The totals of what it is part of; as many of it ran at once.
     """
@@ -210,7 +240,7 @@ def reach_of_rest(latency: Floats, low: Floats, high: Floats, *, error: float) -
 
     The relative error of the model's latency is mostly that of the machine's speed, which all
     latencies share: of that part errors are subtracted as latencies are, of the rest squares are
-    added. Parts of a program err by as much as the evaluations in them together, and what lies
+    added. Parts of a program err by as much as the steps in them together, and what lies
     between these is measured by itself.
 
     Args:

@@ -1,32 +1,57 @@
-"""Text: spans and metadata of a trace in, the plain text that `print(trace)` shows out."""
+"""Writes a trace as the plain text that `print(trace)` shows."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
 
 from xsp.inexact import legend, marks
-from xsp.text import NOTHING, duration, estimate, shorten
+from xsp.text import NOTHING, counted, duration, estimate, shorten
 from xsp.trace.heading import (
     DOT,
-    folded_problem_lines,
     footer_lines,
-    headline_parts,
-    summary_lines,
+    noise,
+    note_lines,
+    top_lines,
+    top_warnings,
     unmarked,
+    warning_lines,
 )
 from xsp.trace.outline import outline
 from xsp.trace.row import Outline, Row
 
 _GAP = "  "
-_NARROWEST, _WIDEST = 72, 140
+_NARROWEST, _WIDEST = 40, 140
 _NARROWEST_NAME = 12  # cells of a name, however wide the numbers beside it are
+_WARNS, _SLOWEST = "⚠ ", "◀ slowest layer"
+_LONGEST_FILE = 40  # characters of a path that a command repeats
+_SPARSE = 60  # columns from which on there is room for latencies per step
 
 Cells = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Show:
+    """What a tree shows beside times, shares and names.
+
+    Attributes:
+        errors: The interval of each latency, and why latencies are not exact.
+        overhead: The overhead that was removed from each row.
+        warnings: All warnings and notes, instead of the three gravest warnings.
+        file: Where the trace is saved; empty if it is not.
+        advice: What to look at next: a finding each, and the command that checks it.
+    """
+
+    errors: bool = False
+    overhead: bool = False
+    warnings: bool = False
+    file: str = ""
+    advice: Sequence[tuple[str, str]] = ()
 
 
 def text(
@@ -36,32 +61,72 @@ def text(
     width: int | None = None,
     rows: int | None = 60,
     smallest: float = 0.01,
+    show: Show | None = None,
 ) -> str:
-    """Return the tree of a trace below its headline and problems.
+    """Return the tree of a trace below its headline and warnings.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
-        metadata: `trace.metadata`, of which `name`, `problems` and `levels` are used.
+        metadata: `trace.metadata`, of which `name`, `warnings` and `levels` are used.
         width: Columns to fill; None for those of the terminal, or 100 without one.
         rows: About how many rows the tree has at most; None for all.
         smallest: Fraction of the model's latency below which a span is only counted.
+        show: What else to show.
     """
+    show = show or Show()
     width = max(_NARROWEST, width or min(shutil.get_terminal_size((100, 24)).columns, _WIDEST))
     drawn = unmarked(outline(spans, rows=rows, smallest=smallest), metadata)
-    lines = _packed(headline_parts(spans, metadata), width)
-    for line in summary_lines(metadata):
-        lines += _wrapped(line, width)
-    for problem in folded_problem_lines(metadata):
-        lines += _wrapped(problem, width, bullet="! ")
+    lines: list[str] = []
+    for parts in top_lines(spans, metadata, errors=show.errors):
+        lines += _packed(parts, width)
+    rough = "" if show.errors else noise(spans)
+    if rough:
+        lines += _wrapped(rough, width, bullet=_WARNS)
+    if show.warnings:
+        warnings, more = [*warning_lines(metadata), *note_lines(metadata)], 0
+    else:
+        warnings, more = top_warnings(metadata, rough=bool(rough))
+    for warning in warnings:
+        lines += _wrapped(warning, width, bullet=_WARNS)
+    if more:
+        how = f"xsp show {_short(show)} --warnings" if show.file else "trace.tree(warnings=True)"
+        lines += _wrapped(f"{counted(more, 'more warning')}: {how}", width, bullet="  ")
     if drawn.rows:
-        lines += ["", *_table(drawn, width)]
-    if meaning := legend(reason for row in drawn.rows for reason in row.inexact):
-        lines += ["", *_wrapped(meaning, width)]
-    for line in footer_lines(metadata):
-        lines += ["", *_wrapped(line, width)]
-    if drawn.cut:
-        lines += ["", *_wrapped(_footer(drawn), width)]
+        lines += ["", *_table(drawn, width, show)]
+    if show.errors:
+        if meaning := legend(reason for row in drawn.rows for reason in row.inexact):
+            lines += ["", *_wrapped(meaning, width)]
+        for line in footer_lines(metadata):
+            lines += ["", *_wrapped(line, width)]
+    elif show.overhead:
+        for line in note_lines(metadata):
+            lines += ["", *_wrapped(line, width)]
+    lines += _next(drawn, width, show)
     return "\n".join(lines)
+
+
+def _next(drawn: Outline, width: int, show: Show) -> Iterator[str]:
+    """Yield the lines below the tree: what to look at next, and how to see more."""
+    commands = []
+    file = _short(show)
+    if file:
+        commands.append((f"xsp report {file} --open", "all layers, operators and advice"))
+    if drawn.cut:
+        how = f"xsp show {file} --rows 200" if show.file else "trace.tree(rows=200)"
+        commands.append((how, f"more of this tree ({drawn.contents})"))
+    if show.advice or commands:
+        yield from ("", "Look next:")
+    for finding, check in show.advice:
+        yield from _wrapped(finding, width, bullet="  ", hanging="    ")
+        yield from _wrapped(check, width, bullet="    ", hanging="      ")
+    wide = max((len(how) for how, _ in commands), default=0)
+    for how, what in commands:
+        yield from _wrapped(f"{how:<{wide}}  {what}", width, bullet="  ", hanging="    ")
+
+
+def _short(show: Show) -> str:
+    """Return the file for a command, `FILE` in the place of a long path."""
+    return show.file if len(show.file) <= _LONGEST_FILE else "FILE"
 
 
 def _packed(parts: Sequence[str], width: int) -> list[str]:
@@ -75,64 +140,58 @@ def _packed(parts: Sequence[str], width: int) -> list[str]:
     return lines
 
 
-def _wrapped(line: str, width: int, bullet: str = "") -> list[str]:
+def _wrapped(line: str, width: int, bullet: str = "", hanging: str = "  ") -> list[str]:
     return textwrap.wrap(
         line,
         width,
         initial_indent=bullet,
-        subsequent_indent="  ",
+        subsequent_indent=hanging,
         drop_whitespace=True,
         break_on_hyphens=False,
     )
 
 
-def _footer(drawn: Outline) -> str:
-    return (
-        f"{drawn.contents}: repeats are folded, small ones summed up; trace.tree(rows=200) or "
-        "xsp show --rows 200 shows more"
-    )
-
-
-def _table(drawn: Outline, width: int) -> Iterator[str]:
-    """Yield the lines of the tree: names on the left, numbers in columns on the right."""
-    signs = max(len(row.inexact) for row in drawn.rows)
-    rows = [_cells(row, signs) for row in drawn.rows]
-    head = ("", _signed("latency", "", signs), "share", "device", "overhead", "each")
-    # Columns without any number are left out; the latency always stands.
-    columns = [c for c in range(1, len(head)) if c == 1 or any(row[c] for row in rows)]
+def _table(drawn: Outline, width: int, show: Show) -> Iterator[str]:
+    """Yield the lines of the tree: numbers in columns on the left, names on the right."""
+    signs = max(len(row.inexact) for row in drawn.rows) if show.errors else 0
+    rows = [_cells(row, show, signs) for row in drawn.rows]
+    head = ("time", "%", "per step", "device", "overhead")
+    sparse = width < _SPARSE
+    # Columns without any number are left out; the time always stands.
+    columns = [
+        c
+        for c in range(len(head))
+        if c == 0 or (any(row[c] for row in rows) and not (sparse and c > 1))
+    ]
+    if not show.overhead and 4 in columns:
+        columns.remove(4)
     widths = {c: max(_cells_wide(row[c]) for row in (head, *rows)) for c in columns}
     taken = sum(widths.values()) + len(_GAP) * len(columns)
     name_width = max(width - taken, _NARROWEST_NAME)
     # Branches that would take more than half of the names' room are drawn narrower.
-    step = min(max(name_width // 2 // max(1, *(row.depth for row in drawn.rows)), 1), 3)
+    room = name_width // 2
+    step = min(max(room // max(1, *(row.depth for row in drawn.rows)), 1), 3)
     names = [
         _name(row, branch, name_width)
         for row, branch in zip(drawn.rows, _branches(drawn.rows, step), strict=True)
     ]
-    wide = min(name_width, max(_cells_wide(name) for name in names))
-    for name, row in zip(("", *names), (head, *rows), strict=True):
+    for what, row in zip(("what", *names), (head, *rows), strict=True):
         numbers = (row[c].rjust(widths[c]) for c in columns)
-        padded = name + " " * (wide - _cells_wide(name))
-        yield _GAP.join((padded, *numbers)).rstrip()
+        yield _GAP.join((*numbers, what)).rstrip()
 
 
-def _signed(latency: str, marks: str, signs: int) -> str:
-    """Return a latency with its marks, in a column that has room for so many signs."""
-    return f"{latency} {marks:<{signs}}" if signs else latency
-
-
-def _cells(row: Row, signs: int) -> Cells:
-    value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
-    latency = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
-    device = "" if row.device_ns is None else duration(row.device_ns)
-    return (
-        "",
-        _signed(latency, marks(row.inexact), signs),
-        row.part(),
-        device,
-        row.removed(),
-        row.each(7),
-    )
+def _cells(row: Row, show: Show, signs: int) -> Cells:
+    if show.errors:
+        value, margin, unit = estimate(row.latency_ns, row.margin_ns, row.most_ns)
+        time = f"{value} {f'± {margin}' if margin else '':<7} {unit:>2}" if unit else NOTHING
+        time = f"{time} {marks(row.inexact):<{signs}}" if signs else time
+        part = row.part().removesuffix(" %")
+    else:
+        value, _, unit = duration(row.latency_ns).partition(" ")
+        time, part = f"{value} {unit:>2}" if unit else value, row.percents()
+    device = duration(row.device_ns) if row.device_ns else ""
+    each = "" if row.step_ns is None or row.kind == "rest" else duration(row.step_ns)
+    return time, part, each, device, row.removed()
 
 
 def _branches(rows: tuple[Row, ...], step: int) -> Iterator[str]:
@@ -152,12 +211,15 @@ def _name(row: Row, branch: str, cells: int) -> str:
     half = max(cells // 2, 2)
     if len(branch) > half:
         branch = "… " + branch[len(branch) - half + 2 :]
-    detail = f" {row.detail}" if row.detail else ""
+    flag = _SLOWEST if row.slowest else ""
+    told = [row.detail, row.told, flag]
+    # What is said beside a name is left out before the name is cut.
+    for said in (told, [row.detail, flag], [row.detail, flag[:1]], [row.detail], [flag[:1]]):
+        name = branch + _GAP.join(filter(None, (row.name, *said)))
+        if _cells_wide(name) <= cells:
+            return name
     for width in range(cells - len(branch), 1, -1):  # some characters are two cells wide
-        # What is said of a name is cut at its end, and has half of the room at least.
-        room = max(width - len(row.name), width // 2)
-        said = detail if len(detail) <= room else detail[: room - 1] + "…"
-        name = branch + shorten(row.name, width - len(said)) + said
+        name = branch + shorten(row.name, width)
         if _cells_wide(name) <= cells:
             return name
     return branch + "…"

@@ -1,4 +1,4 @@
-"""XPlane: bytes of the files of TensorFlow's and JAX's profiler in, frames of events out.
+"""Reads XPlane files of TensorFlow's and JAX's profiler as frames of events.
 
 The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) of events.
 `wire` reads protobuf's fields, `scan` those of a million messages at once; `space` finds planes,

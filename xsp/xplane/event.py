@@ -1,4 +1,4 @@
-"""Places of events in a file in, a frame with one row per event out.
+"""Reads events of a plane's lines into a frame with one row per event.
 
 Times are picoseconds from the start of the event's line; rows have nanoseconds, rounded down.
 """

@@ -1,4 +1,4 @@
-"""Places of a plane's descriptions in, what the numbers of its events and stats mean out.
+"""Reads a plane's descriptions of the numbers of its events and stats.
 
 The descriptions are two maps, of kinds of event and of names of stats. A map is on the wire a
 list of entries of a key and a value; of several entries with one key the last holds.
@@ -54,7 +54,9 @@ def read_kinds(data: npt.NDArray[np.uint8], places: Ints) -> dict[int, Kind]:
             of.message.tolist(), of.value.tolist(), (of.value + of.size).tolist(), strict=True
         ):
             stats.setdefault(kind, []).append((at, end_))
-    names, displays = (_texts(data.data, spans) for spans in texts.values())
+    names, displays = (
+        [text(data.data[begin:end]) for begin, end in spans.T.tolist()] for spans in texts.values()
+    )
     return {
         key: Kind(names[at], displays[at], stats.get(at, ()))
         for at, key in enumerate(keys.tolist())
@@ -74,7 +76,3 @@ def _entries(
         of = fields.of(_VALUE, BYTES)
         begin[of.message], end[of.message] = of.value, of.value + of.size
     return keys, begin, end, damaged
-
-
-def _texts(view: memoryview, spans: Ints) -> list[str]:
-    return [text(view[begin:end]) for begin, end in spans.T.tolist()]

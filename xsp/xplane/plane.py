@@ -1,4 +1,4 @@
-"""The bytes of a plane in; its lines, kinds of event and events out.
+"""Reads the lines, kinds of event and events of a plane.
 
 An event has a number instead of a name, and so has each of its stats (attributes); the plane says
 what the numbers mean. The numbers of fields are those of xplane.proto in openxla/xla
@@ -68,7 +68,7 @@ class _Line:
 
 @dataclass(frozen=True)
 class Plane:
-    """What one host or device did, or facts of the recording.
+    """Lines and events of one host or device, or facts of the recording.
 
     Attributes:
         data: The bytes of the file, padded.

@@ -1,4 +1,4 @@
-"""Bytes of an XSpace in, its planes out."""
+"""Reads the planes of an XSpace from bytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_PLANES, _MOST_LINES = 10_000, 100_000  # more are damage, and would fill t
 
 @dataclass(frozen=True, slots=True)
 class Space:
-    """What TensorFlow's or JAX's profiler wrote.
+    """The planes that TensorFlow's or JAX's profiler wrote.
 
     Attributes:
         planes: Its planes that are whole.
@@ -39,7 +39,7 @@ class Space:
 
 
 def read_space(data: bytes) -> Space:
-    """Return what bytes of an XSpace hold, as far as they are whole."""
+    """Read the planes of an XSpace, as far as the bytes are whole."""
     padded = np.frombuffer(data + bytes(PADDING), np.uint8)
     view = padded.data
     planes, hostnames, cut = [], [], False

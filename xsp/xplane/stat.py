@@ -109,15 +109,13 @@ class Stats:
             numbers = pl.Series(found.value, dtype=pl.Int64)
             values = numbers.replace_strict(self.names, default="", return_dtype=pl.String)
         else:
-            values = pl.Series(self._converted(found, dtype), dtype=dtype)
+            convert = _CONVERSIONS[dtype]
+            columns = (found.sort.tolist(), found.value.tolist(), found.size.tolist())
+            converted = [convert(self._value(*each)) for each in zip(*columns, strict=True)]
+            values = pl.Series(converted, dtype=dtype)
         places = np.full(count, len(values), np.int64)
         places[found.event] = np.arange(len(values))
         return values.append(pl.Series([None], dtype=dtype)).gather(places)
-
-    def _converted(self, found: Found, dtype: Any) -> list[Any]:
-        convert = _CONVERSIONS[dtype]
-        columns = (found.sort.tolist(), found.value.tolist(), found.size.tolist())
-        return [convert(self._value(*each)) for each in zip(*columns, strict=True)]
 
     def _value(self, sort: int, value: int, size: int) -> Any:
         """Return a value; what a number of 64 bits means, its field says."""

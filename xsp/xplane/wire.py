@@ -1,4 +1,4 @@
-"""Bytes of a message in protobuf's wire format in, its fields out, one after the other.
+"""Reads the fields of a message in protobuf's wire format, one after the other.
 
 A field is a number (which of the message's fields it is) with a value: a number, 4 or 8 bytes, or
 bytes of a stated length. The format says neither what a field is called, nor whether bytes are

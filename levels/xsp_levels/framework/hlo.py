@@ -1,4 +1,4 @@
-"""Bytes of a program that XLA compiled (`HloProto`) in; its instructions and call stacks out.
+"""Decodes a program that XLA compiled (`HloProto`) into instructions and call stacks.
 
 The numbers of fields are those of hlo.proto and xla_data.proto in openxla/xla.
 """

@@ -1,4 +1,4 @@
-"""An instruction of a program that XLA compiled in; its floating-point operations out.
+"""Counts the floating-point operations of an instruction in a program that XLA compiled.
 
 Counted as for the operators of other frameworks: a multiplication and an addition are two; of what
 is fused with products and convolutions (biases, activations) nothing.
@@ -42,15 +42,11 @@ def main_flops(module: Module, around: Mapping[int, Instruction], each: Instruct
     if each.opcode == "dot":
         summed = (sizes[0][axis] for axis in each.summed if axis < len(sizes[0]))
         return 2 * math.prod(each.shapes[0].sizes) * math.prod(summed)
-    return _convolved(each, sizes[0], sizes[1])
-
-
-def _convolved(each: Instruction, given: tuple[int, ...], weights: tuple[int, ...]) -> int:
-    """Each point that is made sums over the weights of its channel.
-
-    Where zeros lie between the points put in, each of these points meets the weights of its channel
-    instead, as in a transposed convolution.
-    """
+    # Each point that is made sums over the weights of its channel.
+    # Where zeros lie between the points put in, each of these points meets the weights of its
+    # channel instead, as in a transposed convolution.
+    given = sizes[0]
+    weights = sizes[1]
     axes = each.convolution
     if axes is None or axes.features >= len(given) or axes.made >= len(weights):
         return 0

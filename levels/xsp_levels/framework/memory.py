@@ -1,4 +1,4 @@
-"""Allocations and intervals in; bytes allocated and freed within each interval out."""
+"""Sums the bytes that are allocated and freed within each interval."""
 
 from __future__ import annotations
 
@@ -93,7 +93,19 @@ def _within(size: Integers, first: Integers, last: Integers) -> Integers:
         np.concatenate([[0], np.cumsum(part)])
         for part in (np.maximum(size, 0), np.maximum(-size, 0), size)
     )
-    peak = _range_max(level[1:], first, last) - level[first]
+    # The maximum of `values[first:last]` for each range, 0 for empty ones.
+    # The sparse-table method, one power of two at a time: a range is covered by two overlapping
+    # blocks of the largest power that fits.
+    values = level[1:]
+    length = last - first
+    range_max = np.zeros(len(first), np.int64)
+    block, table = 1, values
+    while block <= length.max(initial=0):
+        fits = (length >= block) & (length < 2 * block)
+        range_max[fits] = np.maximum(table[first[fits]], table[last[fits] - block])
+        table = np.maximum(table[:-block], table[block:])
+        block *= 2
+    peak = range_max - level[first]
     return np.stack(
         [
             allocated[last] - allocated[first],
@@ -101,20 +113,3 @@ def _within(size: Integers, first: Integers, last: Integers) -> Integers:
             np.where(last > first, np.maximum(peak, 0), 0),
         ]
     )
-
-
-def _range_max(values: Integers, first: Integers, last: Integers) -> Integers:
-    """Return the maximum of `values[first:last]` for each range, 0 for empty ones.
-
-    The sparse-table method, one power of two at a time: a range is covered by two
-    overlapping blocks of the largest power that fits.
-    """
-    length = last - first
-    result = np.zeros(len(first), np.int64)
-    block, table = 1, values
-    while block <= length.max(initial=0):
-        fits = (length >= block) & (length < 2 * block)
-        result[fits] = np.maximum(table[first[fits]], table[last[fits] - block])
-        table = np.maximum(table[:-block], table[block:])
-        block *= 2
-    return result

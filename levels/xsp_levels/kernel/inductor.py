@@ -1,4 +1,4 @@
-"""Modules that torch.compile's Inductor generated in; the operators of each Triton kernel out.
+"""Finds the operators of each Triton kernel in modules that torch.compile's Inductor generated.
 
 Inductor writes a comment above the definition of a Triton kernel, and above each call of the
 kernel: which nodes of the traced graph the kernel computes, and which operators the nodes

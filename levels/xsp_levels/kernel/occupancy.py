@@ -1,4 +1,4 @@
-"""Resources of launches and of a device in, theoretical occupancy in percent out. Pure.
+"""Computes the theoretical occupancy of launches on a device, in percent. Pure.
 
 The formula is that of `cudaOccMaxActiveBlocksPerMultiprocessor` in NVIDIA's
 `cuda_occupancy.h` (CUDA 13.2), which the CUDA Occupancy Calculator uses as well,
@@ -73,16 +73,13 @@ def occupancy_pct(device: Device, launches: Launches) -> npt.NDArray[np.float64]
     """
     warps = np.maximum(1, -(-launches.threads // _WARP))
     blocks = np.minimum(device.blocks, device.warps // warps)
-    blocks = np.minimum(blocks, _by_registers(device, launches, warps))
-    blocks = np.minimum(blocks, _by_shared(device, launches))
-    return 100.0 * blocks * warps / device.warps
-
-
-def _by_registers(device: Device, launches: Launches, warps: Integers) -> Integers:
     per_warp = _round_up(np.maximum(1, launches.registers * _WARP), _REGISTER_UNIT)
     partitions = _PARTITIONS.get(device.capability, 4)
     room = (device.registers // partitions) // per_warp * partitions
-    return np.where(launches.registers > 0, room // warps, device.blocks)
+    by_registers = np.where(launches.registers > 0, room // warps, device.blocks)
+    blocks = np.minimum(blocks, by_registers)
+    blocks = np.minimum(blocks, _by_shared(device, launches))
+    return 100.0 * blocks * warps / device.warps
 
 
 def _by_shared(device: Device, launches: Launches) -> Integers:

@@ -1,4 +1,4 @@
-"""Routine and arguments of a BLAS or LAPACK call in; sizes and operation count out. Pure.
+"""Computes sizes and operation count of a BLAS or LAPACK call from its arguments. Pure.
 
 Arguments are those of the Fortran interface, in the same order, as MKL writes them. The
 counts of multiplications and additions are those of LAPACK Working Note 41
@@ -61,7 +61,10 @@ def work(routine: str, arguments: Sequence[str]) -> Work | None:
         weights = (6, 2) if letter in _COMPLEX else (1, 1)
         flops = round(weights[0] * multiplications + weights[1] * additions)
     # No processor has computed more than 64 bits can count: the arguments were no sizes.
-    return Work(_problem(sizes), flops if flops is None or flops < 1 << 63 else None)
+    letters = "".join(value for name, value in sizes.items() if name in _LETTERS)
+    numbers = [f"{name}{value}" for name, value in sizes.items() if name not in _LETTERS]
+    problem = " ".join([letters, *numbers] if letters else numbers)
+    return Work(problem, flops if flops is None or flops < 1 << 63 else None)
 
 
 def _find(routine: str) -> tuple[str, _Routine] | None:
@@ -92,12 +95,6 @@ def _sizes(names: Sequence[str], arguments: Sequence[str]) -> dict[str, Any] | N
         else:
             return None
     return sizes
-
-
-def _problem(sizes: _Sizes) -> str:
-    letters = "".join(value for name, value in sizes.items() if name in _LETTERS)
-    numbers = [f"{name}{value}" for name, value in sizes.items() if name not in _LETTERS]
-    return " ".join([letters, *numbers] if letters else numbers)
 
 
 def _equal(count: float) -> _Counts:

@@ -1,4 +1,4 @@
-"""The OpenBLAS provider: calls seen by uprobes in; rows of NumPy's and SciPy's BLAS calls out.
+"""The OpenBLAS provider records NumPy's and SciPy's BLAS calls with uprobes.
 
 OpenBLAS has no verbose mode or logger, so the kernel watches its exported functions.
 Putting the probes in and taking them out takes up to seconds for every visit, and NumPy is
@@ -58,8 +58,8 @@ _NOTHING: dict[str, tuple[float | None, ...]] = {
     "axpy": (0, 1.0, None, 1, None, 1),
 }
 _UNTOLD = (
-    "how long {count} of OpenBLAS's calls took is not known: they ended so soon that they cannot "
-    "be told from calls that do nothing, for which the probes take {ns} ns here"
+    "{count} of OpenBLAS's calls were too short to measure with probes, which take {ns} ns "
+    "here; their times are unknown, all others right."
 )
 
 
@@ -148,7 +148,7 @@ class OpenBlas:
         return Records(
             OpenBlasRecords(libraries, thread.names()),
             dropped=sum(lost for *_, lost in seen),
-            problems=tuple(filter(None, map(_untold, libraries))),
+            warnings=tuple(filter(None, map(_untold, libraries))),
         )
 
     def spans(self, records: Records) -> SpanRows:

@@ -2,6 +2,6 @@
 
 Events of the kernel (`perf_event`, `uprobe`), places of functions (`mapping`, `symbol`), callbacks
 in machine code (`stub`, `reserved_memory`), standard output and error (`stdout_tap`,
-`stdout_follower`, `stderr_filter`), numbers of threads (`thread`), clocks (`alignment`) and forked
+`stderr_filter`), numbers of threads (`thread`), clocks (`alignment`) and forked
 children (`forked_child`).
 """

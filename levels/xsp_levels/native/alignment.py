@@ -1,4 +1,4 @@
-"""Times of a vendor's clock in, the same instants on the measurement's clock out.
+"""Converts times of a vendor's clock to times of the measurement's clock.
 
 The module that reads a vendor's clock and the measurement's clock one right after the other
 makes the `Alignment` from its readings. Where the vendor's clock can be read by no other way than

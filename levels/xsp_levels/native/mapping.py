@@ -1,4 +1,4 @@
-"""The text of `/proc/self/maps` in; the parts of files mapped into this process out."""
+"""Lists the parts of files that are mapped into this process, by `/proc/self/maps`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An address of code in; the times at which threads of this process reached the address out.
+"""Records the times at which threads of this process reach an address of code.
 
 `perf_event_open(2)` through ctypes, in two forms. A hardware breakpoint (one of the
 processor's debug registers) needs no privilege if kernel.perf_event_paranoid is 2 or

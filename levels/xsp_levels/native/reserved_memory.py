@@ -1,4 +1,4 @@
-"""A size in; memory for callbacks, of which only pages that are written to are taken, out."""
+"""Reserves memory for callbacks, and takes only those pages that are written to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Output on standard error in; the output without the lines of frameworks' profilers out.
+"""Removes the lines of frameworks' profilers from the output on standard error.
 
 PyTorch's and TensorFlow's profilers print from C++, so file descriptor 2 itself is redirected to
 memory while a profiler is switched on or off, a fraction of a millisecond each time. All other
@@ -29,54 +29,33 @@ _VENDOR = re.compile(
     rb"|WARNING: All log messages before absl::InitializeLog\(\) is called [^\n]*\n?"
 )
 _one_at_a_time = threading.Lock()
-_held: list[tuple[int | None, int]] = []  # (copy of the user's descriptor 2, file in its place)
+_held: list[tuple[int, int]] = []  # (copy of the user's descriptor 2, file in its place)
 
 
 @contextlib.contextmanager
 def vendor_silenced() -> Iterator[None]:
     """Redirect descriptor 2 inside the block, then pass on all but the vendor's lines.
 
-    Whatever the block raises, the descriptor is restored; a descriptor that was closed is
-    closed again.
+    Whatever the block raises, the descriptor is restored.
     """
     with _one_at_a_time:
         try:
-            _catch()
+            # A descriptor to which writing never blocks.
+            if hasattr(os, "memfd_create"):
+                sink = os.memfd_create("xsp-stderr")
+            else:
+                with tempfile.TemporaryFile(prefix="xsp-stderr") as file:
+                    sink = os.dup(file.fileno())
+            _held.append((os.dup(_STDERR), sink))
+            os.dup2(sink, _STDERR)
             yield
         finally:
-            _pass_on(_release())
-
-
-def _catch() -> None:
-    user = _user_descriptor()
-    sink = _memory_file()
-    _held.append((user, sink))
-    os.dup2(sink, _STDERR)
-
-
-def _user_descriptor() -> int | None:
-    try:
-        return os.dup(_STDERR)
-    except OSError:  # descriptor 2 is closed: nobody reads standard error
-        return None
-
-
-def _memory_file() -> int:
-    """Return a descriptor, other than number 2, to which writing never blocks."""
-    sink = _open_memory_file()
-    if sink != _STDERR:
-        return sink
-    try:
-        return os.dup(sink)
-    finally:
-        os.close(sink)
-
-
-def _open_memory_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("xsp-stderr")
-    with tempfile.TemporaryFile(prefix="xsp-stderr") as file:
-        return os.dup(file.fileno())
+            written = _release()
+            rest = memoryview(_VENDOR.sub(b"", written))
+            # The writer would have met the same error; the measurement must not raise it.
+            with contextlib.suppress(OSError):
+                while rest:
+                    rest = rest[os.write(_STDERR, rest) :]
 
 
 def _release() -> bytes:
@@ -84,23 +63,12 @@ def _release() -> bytes:
     if not _held:
         return b""
     user, sink = _held.pop()
-    if user is None:
-        os.close(_STDERR)
-    else:
-        os.dup2(user, _STDERR)
-        os.close(user)
+    os.dup2(user, _STDERR)
+    os.close(user)
     try:
         return os.pread(sink, os.fstat(sink).st_size, 0)
     finally:
         os.close(sink)
-
-
-def _pass_on(written: bytes) -> None:
-    rest = memoryview(_VENDOR.sub(b"", written))
-    # The writer would have met the same error; the measurement must not raise it.
-    with contextlib.suppress(OSError):
-        while rest:
-            rest = rest[os.write(_STDERR, rest) :]
 
 
 def _free_child() -> None:

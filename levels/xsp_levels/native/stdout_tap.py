@@ -1,4 +1,4 @@
-r"""Standard output in; the lines of a library out, and all other output passed on.
+r"""Takes the lines that a library prints on standard output, and passes on all other output.
 
 Some libraries (oneDNN) print their verbose lines on the process's standard output and
 nowhere else. While a tap is open, descriptor 1 is a file in memory, which costs no more
@@ -7,12 +7,13 @@ all other output goes to the user's standard output, unchanged and in order.
 
     tap = open_tap(re.compile(rb"MKL_VERBOSE [^\n]*\n"))
     ...
-    taken = tap.close()  # taken.lines, taken.problems
+    taken = tap.close()  # taken.lines, taken.warnings
 
 Several taps may be open at once; each gets its own lines, and the descriptor is restored
 when the last tap is closed. Output is passed on when a tap is opened or closed and when the
-process forks: output of a process that is killed while a tap is open is lost. For output of
-programs that were started meanwhile and outlive the tap, see `stdout_follower`.
+process forks: output of a process that is killed while a tap is open is lost. What a program
+prints that was started meanwhile and outlives the tap is passed on when the next tap is opened or
+the process ends, and lost after that.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ import ctypes
 import fcntl
 import os
 import re
+import select
 import sys
 import tempfile
 import threading
@@ -31,9 +33,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from xsp_levels.native.stdout_follower import follow, nobody_writes, pass_on
-
 _STDOUT = 1
+_PIECE = 4096  # PIPE_BUF: a pipe takes a piece of this size whole or not at all
 _LINE_BUFFERED = 1  # _IOLBF
 _PATIENCE_MS = 20  # how long a thread may take to finish printing
 _libc = ctypes.CDLL(None)
@@ -45,11 +46,11 @@ class TapOutput:
 
     Attributes:
         lines: Every match of the tap's pattern, in order, one after the other.
-        problems: Sentences about output that could not be passed on.
+        warnings: Sentences about output that could not be passed on.
     """
 
     lines: bytes
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 class Tap:
@@ -58,12 +59,10 @@ class Tap:
     Args:
         pattern: Matches a line of the library with its newline, anywhere in the output: other
             text may stand before the match on the same line.
-        share: Whether the user wants to see the lines too.
     """
 
-    def __init__(self, pattern: re.Pattern[bytes], *, share: bool) -> None:
+    def __init__(self, pattern: re.Pattern[bytes]) -> None:
         self.pattern = pattern
-        self.share = share
         self.taken: list[bytes] = []
 
     def close(self) -> TapOutput:
@@ -72,9 +71,9 @@ class Tap:
         In a child that was forked while the tap was open, the output is empty.
         """
         with _lock:
-            problems = _close(self)
+            warnings = _close(self)
         lines, self.taken = b"".join(self.taken), []
-        return TapOutput(lines, problems)
+        return TapOutput(lines, warnings)
 
 
 def remains(claimed: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[int, int]]:
@@ -92,13 +91,13 @@ def remains(claimed: Iterable[tuple[int, int]], length: int) -> Iterator[tuple[i
         yield at, length
 
 
-def open_tap(pattern: re.Pattern[bytes], *, share: bool = False) -> Tap:
+def open_tap(pattern: re.Pattern[bytes]) -> Tap:
     """Return a tap for the lines that match; see `Tap`.
 
     Raises:
         OSError: There is no descriptor or no memory left; nothing has been changed.
     """
-    tap = Tap(pattern, share=share)
+    tap = Tap(pattern)
     with _lock:
         _open(tap)
     return tap
@@ -107,14 +106,13 @@ def open_tap(pattern: re.Pattern[bytes], *, share: bool = False) -> Tap:
 class _Capture:
     """The file that stands in for descriptor 1.
 
-    `reader` is opened separately: its position is the end of the output that was passed on,
-    from which a follower goes on. `sink` is locked (flock): the lock is free once no process
-    is left that could write.
+    `reader` is opened separately: its position is the end of the output that was passed on. `sink`
+    is locked (flock): the lock is free once no process is left that could write.
     """
 
     def __init__(self) -> None:
         self.taps: list[Tap] = []
-        self.problems: list[str] = []
+        self.warnings: list[str] = []
         with contextlib.ExitStack() as undo:
             self.sink, self.reader = _memory_file()
             undo.callback(os.close, self.sink)
@@ -133,12 +131,12 @@ class _Capture:
         for tap in self.taps:
             found = [match.span() for match in tap.pattern.finditer(written)]
             tap.taken += [written[start:stop] for start, stop in found]
-            claimed += () if tap.share else found
+            claimed += found
         rest = remains(claimed, len(written))
         if self.user is not None:  # None: descriptor 1 was closed, nobody reads the output
-            error = pass_on(written, rest, destination=self.user, progress=self.reader)
+            error = _pass_on(written, rest, destination=self.user, progress=self.reader)
             if error is not None:
-                self.problems.append(_LOST.format(error))
+                self.warnings.append(_LOST.format(error))
         os.lseek(self.reader, end, os.SEEK_SET)
 
     def put_back(self) -> None:
@@ -190,17 +188,17 @@ def _close(tap: Tap) -> tuple[str, ...]:
     _capture = None
     capture.put_back()
     _finish_waiting()
-    return tuple(capture.problems)
+    return tuple(capture.warnings)
 
 
 def _finish_waiting() -> None:
-    """Let go of captures; hand those that other programs still write to over to followers."""
+    """Pass on what captures have kept, and let go of those that no program writes to any more."""
     for each in tuple(_waiting):
         each.drain()
         each.taps = []
         alone = each.user is None or _soon_alone(each.reader)
         each.drain()
-        if alone or (each.user is not None and follow(each.user, each.reader)):
+        if alone:
             _waiting.remove(each)
             each.forget()
 
@@ -208,10 +206,55 @@ def _finish_waiting() -> None:
 def _soon_alone(reader: int) -> bool:
     """Return whether no other program can write; wait for threads of this one to finish."""
     for _ in range(_PATIENCE_MS):
-        if nobody_writes(reader):
+        if _nobody_writes(reader):
             return True
         time.sleep(0.001)
     return False
+
+
+def _pass_on(
+    written: bytes, rest: Iterable[tuple[int, int]], *, destination: int, progress: int
+) -> OSError | None:
+    """Write ranges of `written` to a descriptor; return the error that ended the writing.
+
+    Args:
+        written: Bytes of the file from the position of `progress` on.
+        rest: The ranges, in order.
+        destination: Descriptor to write to; while it is full, the function waits.
+        progress: Descriptor of the file whose position is moved along.
+    """
+    origin = os.lseek(progress, 0, os.SEEK_CUR)
+    view = memoryview(written)
+    try:
+        for at, stop in rest:
+            while at < stop:
+                at += _write(destination, view[at : min(stop, at + _PIECE)])  # noqa: PLW2901
+                os.lseek(progress, origin + at, os.SEEK_SET)
+    except OSError as error:  # closed, broken, full disk: printing would have failed as well
+        return error
+    return None
+
+
+def _write(destination: int, piece: memoryview) -> int:
+    try:
+        return os.write(destination, piece)
+    except BlockingIOError:
+        poll = select.poll()
+        poll.register(destination, select.POLLOUT)
+        poll.poll()
+        return 0
+
+
+def _nobody_writes(reader: int) -> bool:
+    """Return whether no process is left that could write to a file.
+
+    While another program can still write, its open file cannot get the file's lock (flock).
+    """
+    try:
+        fcntl.flock(reader, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
 
 
 def _is_open(descriptor: int) -> bool:

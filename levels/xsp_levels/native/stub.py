@@ -1,4 +1,4 @@
-"""Listings of machine code in; addresses of callbacks in which no Python runs out.
+"""Installs callbacks in which no Python runs, from listings of machine code.
 
 Some vendor libraries call back while they hold a lock of their own. A callback in
 Python would wait for the interpreter's lock, while the thread that holds the

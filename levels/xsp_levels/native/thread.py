@@ -1,4 +1,4 @@
-"""The kernel's numbers of threads in, the numbers that rows of all levels bear out.
+"""Translates the kernel's numbers of threads to the numbers that rows of all levels bear.
 
 Vendors know threads by the kernel's number (`gettid`), Python by `threading.get_ident()`.
 A row bears Python's number if it is known, else the kernel's number, negated: PyTorch's

@@ -1,4 +1,4 @@
-"""Places of functions in; calls of the functions, with start and end, seen by uprobes, out.
+"""Records calls of functions, with start and end, with uprobes.
 
 The kernel puts a trap at the begin of a function and, while the function runs, at its
 return address. Part of the time that the two traps take lies between the recorded start and

@@ -25,12 +25,6 @@ def test_what_a_kernel_runs_beside_is_hidden() -> None:
     assert rows_of(communication(trace), *TIMES) == [("allreduce", 2, 40, 25, 37.5)]
 
 
-def test_communication_and_copies_hide_nothing() -> None:
-    beside = [reduce(0, 40, collective="broadcast"), work(0, 40, kind="memcpy", stream=9)]
-    table = communication(timeline(100, reduce(0, 40), *beside))
-    assert table["exposed_ns"].to_list() == [40, 40]
-
-
 def test_the_bus_carries_a_reduced_byte_nearly_twice_and_a_gathered_one_nearly_once() -> None:
     gather = reduce(50, 75, collective="_allgather_base", in_elements=250)
     table = communication(timeline(100, reduce(0, 40), gather))
@@ -38,13 +32,6 @@ def test_the_bus_carries_a_reduced_byte_nearly_twice_and_a_gathered_one_nearly_o
     assert found["allreduce"] == pytest.approx(2 * 3 / 4 * 4_000 / 40e-9)
     assert found["_allgather_base"] == pytest.approx(3 / 4 * 4_000 / 25e-9)
     assert table["payload_bytes"].to_list() == [4_000, 4_000]
-
-
-def test_bandwidth_is_of_those_whose_size_is_known() -> None:
-    unknown = reduce(50, 90, in_elements=None, out_elements=None)
-    (row,) = communication(timeline(100, reduce(0, 40), unknown)).to_dicts()
-    assert row["time_ns"] == 80
-    assert row["bus_bytes_per_s"] == pytest.approx(1.5 * 4_000 / 40e-9)
 
 
 def test_without_sizes_nothing_is_said_of_bandwidth_and_groups_are_apart() -> None:
@@ -57,10 +44,6 @@ def test_without_sizes_nothing_is_said_of_bandwidth_and_groups_are_apart() -> No
         ("ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t", None, None)
     ]
     assert table["group"].drop_nulls().sort().to_list() == ["0", "1"]
-
-
-def test_without_communication_there_are_no_rows() -> None:
-    assert not communication(timeline(100, work(0, 10))).height
 
 
 @given(st.integers(0, 10_000))

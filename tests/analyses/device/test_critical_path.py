@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 from device_samples import Row, call, host, random_timeline, timeline, work
 from hypothesis import given
@@ -15,9 +14,9 @@ from hypothesis import strategies as st
 
 import xsp
 from xsp.analyses import critical_path
-from xsp.analyses.device.path.graph import graph_of
-from xsp.analyses.device.path.longest_path import Points, condensed, in_order, reached
-from xsp.analyses.tree import Tree
+from xsp.answer.analyses.device.path.graph import graph_of
+from xsp.answer.analyses.device.path.longest_path import Points, condensed, in_order, reached
+from xsp.answer.analyses.tree import Tree
 from xsp.trace import Trace
 
 TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[4] / "shared" / "traces"))
@@ -31,107 +30,34 @@ def kinds(trace: Trace) -> dict[str, tuple[int, float]]:
     return {kind: (time, gain) for kind, time, gain in table["kind", "time_ns", "gain_ns"].rows()}
 
 
-def synchronise(start: int, end: int, **more: int) -> Row:
+def synchronize(start: int, end: int, **more: int) -> Row:
     return call(start, end, 99, "cudaDeviceSynchronize", **more)
 
 
-def test_of_one_thread_it_is_all_spans_own_time() -> None:
+def test_of_one_thread_it_is_all_spans_self_time() -> None:
     inner = host("op", "aten::mm", 20, 50, inside=1)
     trace = timeline(100, host("layer", "fc", 10, 60), inner)
-    assert kinds(trace) == {"pipeline": (50, 50.0), "op": (30, 30.0), "layer": (20, 20.0)}
+    assert kinds(trace) == {"region": (50, 50.0), "op": (30, 30.0), "layer": (20, 20.0)}
 
 
-def test_it_leads_through_launch_and_kernel_to_the_synchronisation() -> None:
-    trace = timeline(100, call(10, 15, 1), work(18, 80, 1), synchronise(30, 82))
-    # Without the kernel the host would reach the synchronisation at 30, and return 2 later.
+def test_it_leads_through_launch_and_kernel_to_the_synchronization() -> None:
+    trace = timeline(100, call(10, 15, 1), work(18, 80, 1), synchronize(30, 82))
+    # Without the kernel the host would reach the synchronization at 30, and return 2 later.
     # Without launches the host waits for the same kernel: only 5 + 2 are saved.
     assert kinds(trace) == {
         "kernel": (62, 50.0),
-        "pipeline": (28, 28.0),
+        "region": (28, 28.0),
         "launch": (7, 7.0),
         "latency": (3, 3.0),
     }
 
 
-def test_work_that_the_host_does_not_wait_for_is_not_on_it() -> None:
-    trace = timeline(100, call(10, 15, 1), work(18, 60, 1), synchronise(70, 72))
-    assert kinds(trace) == {"pipeline": (93, 48.0), "launch": (7, 7.0)}
-
-
-def test_it_ends_with_the_last_work() -> None:
-    trace = timeline(50, call(10, 15, 1), work(20, 80, 1), host("op", "print", 30, 50))
-    assert kinds(trace)["kernel"] == (60, 30.0)
-    assert sum(time for time, _ in kinds(trace).values()) == 80
-
-
 def test_what_runs_beside_it_limits_the_gain() -> None:
-    calls = [call(0, 5, 1), call(5, 10, 2), synchronise(10, 90)]
+    calls = [call(0, 5, 1), call(5, 10, 2), synchronize(10, 90)]
     reduce = work(10, 70, 2, stream=8, name="ncclDevKernel_AllReduce")
     found = kinds(timeline(90, *calls, work(5, 90, 1), reduce))
     assert found["kernel"] == (85, 20.0)
     assert "communication" not in found
-
-
-def test_queued_work_is_bound_by_the_work_before() -> None:
-    calls = [call(0, 5, 1), call(5, 10, 2), synchronise(10, 90)]
-    found = kinds(timeline(90, *calls, work(6, 40, 1), work(42, 90, 2, name="softmax")))
-    assert found["kernel"] == (82, 79.0)
-    assert found["queue"] == (2, 2.0)
-
-
-def test_a_stream_that_was_told_to_wait_is_bound_by_the_other() -> None:
-    wait = call(10, 11, 98, "cudaStreamWaitEvent")
-    calls = [call(0, 5, 1), wait, call(11, 13, 2), synchronise(13, 95)]
-    side = work(62, 95, 2, stream=8, name="softmax")
-    told = kinds(timeline(95, *calls, work(6, 60, 1), side))
-    assert told["kernel"][0] == 87
-    calls.remove(wait)
-    assert kinds(timeline(95, *calls, work(6, 60, 1), side))["kernel"][0] == 33
-
-
-def test_a_copy_that_blocks_its_call_is_waited_for() -> None:
-    copy = work(60, 70, 2, kind="memcpy", name="memcpy DtoH")
-    calls = [call(0, 5, 1), call(10, 72, 2, "cudaMemcpyAsync")]
-    found = kinds(timeline(100, *calls, work(8, 60, 1), copy))
-    assert found == {
-        "kernel": (52, 47.0),  # a copy takes 3 to begin, as the kernel did
-        "pipeline": (28, 28.0),
-        "memcpy": (10, 10.0),
-        "launch": (7, 7.0),
-        "latency": (3, 3.0),
-    }
-
-
-def test_a_span_waits_for_what_it_began_on_another_thread() -> None:
-    backward = host("op", "MmBackward", 30, 80, thread=2, inside=1)
-    trace = timeline(100, host("pipeline", "loss.backward", 20, 85), backward)
-    assert kinds(trace) == {"op": (50, 50.0), "pipeline": (50, 50.0)}
-
-
-def test_what_another_thread_does_meanwhile_is_not_on_it() -> None:
-    beside = host("call", "load", 30, 65, thread=2, inside=1)
-    ops = host("op", "aten::mm", 10, 70, inside=1)
-    trace = timeline(100, host("pipeline", "predict", 0, 100), beside, ops)
-    table = critical_path(trace)
-    assert "load" not in table["name"].to_list()
-    assert kinds(trace)["op"] == (60, 55.0)  # "load" takes 35 after 10
-
-
-def test_the_stream_that_a_call_waits_for_is_the_one_told() -> None:
-    told = {"kind": "sync", "name": "synchronize stream", "start_ns": 10, "end_ns": 50}
-    told |= {"device": 0, "stream": 7, "correlation_id": 99}
-    waits = call(10, 52, 99, "cudaStreamSynchronize")
-    calls = [call(0, 5, 1), call(5, 8, 2), waits]
-    streams = [work(6, 50, 1), work(9, 51, 2, stream=8, name="softmax")]
-    table = critical_path(timeline(60, *calls, *streams, told))
-    assert "softmax" not in table["name"].to_list()
-
-
-def test_without_a_device_at_the_end_the_wait_that_was_measured_is_for_it() -> None:
-    trace = timeline(100, call(10, 15, 1), work(18, 96, 1))
-    field = pl.col("attributes").struct.with_fields(device_wait_ns=pl.lit(70.0))
-    trace = Trace(trace.spans.with_columns(field), trace.metadata)
-    assert kinds(trace)["kernel"] == (78, 66.0)
 
 
 @given(st.integers(0, 10_000))

@@ -22,7 +22,7 @@ def reduce(rank: int, start: int, end: int) -> Row:
 
 def ranks(count: int, *rows: Row) -> Trace:
     processes = [
-        {"kind": "pipeline", "name": f"rank {n}", "start_ns": 0, "end_ns": 500, "thread": n}
+        {"kind": "region", "name": f"rank {n}", "start_ns": 0, "end_ns": 500, "thread": n}
         | {"process": n, "rank": n}
         for n in range(count)
     ]
@@ -48,16 +48,6 @@ def test_what_only_one_rank_recorded_is_left_out() -> None:
         (1, 0, 31),
     ]
     assert table["ends_apart_ns"].to_list() == [0.5, 0.5]
-
-
-def test_kernels_that_never_run_together_are_no_collective() -> None:
-    table = rank_imbalance(ranks(2, reduce(0, 10, 50), reduce(1, 60, 90)))
-    assert rows_of(table, "collectives", "waiting_ns", "last") == [(0, None, None)] * 2
-
-
-def test_ranks_without_communication_have_their_times_alone() -> None:
-    table = rank_imbalance(ranks(2, work(0, 30, inside=1), work(0, 50, inside=2, device=1)))
-    assert rows_of(table, "rank", "computing_ns", "collectives") == [(0, 30.0, 0), (1, 50.0, 0)]
 
 
 def test_one_process_is_refused_with_what_to_do() -> None:

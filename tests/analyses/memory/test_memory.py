@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline, trace
 
 import xsp
-from xsp.analyses import allocations_by_operator, memory_by_layer, memory_peak, memory_timeline
-from xsp.analyses.memory.held import held
-from xsp.analyses.tree import Tree
+from xsp.analyses import allocations_by_operator, memory_by_layer, memory_peak
+from xsp.answer.analyses.memory.held import held
+from xsp.answer.analyses.tree import Tree
 from xsp.trace import Trace
 
 
@@ -32,55 +32,6 @@ def with_memory(node: Node, changes: list[int]) -> Node:
         "peak_bytes": int(level.max()),
     }
     return node
-
-
-def chain() -> Trace:
-    """Return a model of three layers: each one's input is freed when it has ended."""
-    sizes = (100, 60, 30)
-    layers = []
-    for index, size in enumerate(sizes):
-        inner = with_memory(op("aten::mm"), [size])
-        about: dict[str, Any] = {"module_path": f"fc{index}", "phase": "forward"}
-        layers.append(with_memory(layer(f"fc{index}", "Linear", inner, **about), [size]))
-    net = layer("net", "Net", *layers, module_path="", phase="forward")
-    return trace(pipeline("predict", with_memory(net, [100, 60, -100, 30, -60])))
-
-
-def test_memory_held_falls_when_the_next_layer_has_ended() -> None:
-    table = memory_timeline(chain())
-    assert table["layer"].to_list() == ["fc0", "fc1", "fc2"]
-    assert table["before_bytes"].to_list() == [0, 100, 60]
-    assert table["highest_bytes"].to_list() == [100, 160, 90]
-    assert table["after_bytes"].to_list() == [100, 160, 90]
-
-
-def test_at_the_peak_a_layers_input_and_output_are_alive() -> None:
-    table = memory_peak(chain())
-    assert table.select("layer", "alive_bytes", "operator").rows() == [
-        ("fc0", 100, "aten::mm"), ("fc1", 60, "aten::mm"),
-    ]  # fmt: skip
-    assert table["peak_bytes"].to_list() == [160, 160]
-    assert table["at"][0] == "predict/net/fc1/aten::mm"
-    assert table["recorded"].all()
-
-
-def test_a_backward_pass_frees_the_latest_first() -> None:
-    forward = [with_memory(layer(f"fc{i}", "Linear", module_path=f"fc{i}"), [50]) for i in range(3)]
-    last = with_memory(op("FirstBackward0"), [-50])
-    grads = with_memory(op("SecondBackward0"), [70])
-    net = with_memory(layer("net", "Net", *forward, last, grads), [50, 50, 50, -50, 70])
-    table = memory_peak(trace(pipeline("step", net)))
-    alive = dict(table.select("layer", "alive_bytes").iter_rows())
-    assert alive == {"net": 70, "fc0": 50, "fc1": 50}
-
-
-def test_a_peak_higher_than_early_releases_allow_delays_them() -> None:
-    layers = [with_memory(layer(f"l{i}", "L", module_path=f"l{i}"), [10]) for i in range(3)]
-    # All three outputs lived at once: the first two were freed at the end.
-    net = with_memory(layer("net", "Net", *layers), [10, 10, 10, -10, -10])
-    table = memory_peak(trace(pipeline("predict", net)))
-    assert table["peak_bytes"][0] == 30
-    assert sorted(table["layer"].to_list()) == ["l0", "l1", "l2"]
 
 
 @st.composite
@@ -129,13 +80,6 @@ def test_temporaries_are_those_of_the_operator_that_frees_them() -> None:
     assert rows["aten::empty"]["own_allocated_bytes"] == 120
     assert rows["aten::conv2d"]["kept_bytes"] == 40
     assert rows["aten::mkldnn_convolution"]["temporary_share_pct"] == pytest.approx(100 * 80 / 120)
-
-
-def test_what_a_step_of_autograd_frees_is_not_its_own_temporary() -> None:
-    step = with_memory(op("MulBackward0", with_memory(op("aten::mul"), [50])), [50, -90])
-    table = allocations_by_operator(trace(pipeline("step", step)))
-    row = table.filter(operator="MulBackward0").row(0, named=True)
-    assert (row["temporary_bytes"], row["kept_bytes"]) == (None, -40)
 
 
 def test_parameters_of_modules_called_inside_belong_to_these() -> None:

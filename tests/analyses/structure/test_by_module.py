@@ -44,29 +44,6 @@ def test_repeated_blocks_fold_into_one_row() -> None:
     assert table["share_pct"].to_list()[0] == pytest.approx(100)
 
 
-def test_numbers_that_name_different_classes_do_not_fold() -> None:
-    mixed = module("", "Sequential", module("0", "Conv2d", own_ns=5), module("1", "ReLU", own_ns=3))
-    table = by_module(trace(pipeline("predict", mixed)), fold=True)
-    assert table["module"].to_list() == ["", "0", "1"]
-
-
-def test_depth_cuts_the_deeper_rows() -> None:
-    assert by_module(trace(blocks(500, 700)), depth=1)["module"].to_list() == ["", "h"]
-
-
-def test_a_module_called_twice_is_one_row() -> None:
-    twice = pipeline("predict", module("fc", "Linear", own_ns=5), module("fc", "Linear", own_ns=7))
-    table = by_module(trace(twice)).filter(module="fc")
-    assert table.select("calls", "latency_ns", "own_ns").row(0) == (2, 12, 12)
-
-
-def test_two_parts_of_a_program_have_rows_of_their_own() -> None:
-    prefill = pipeline("prefill", module("fc", "Linear", own_ns=50))
-    decode = pipeline("decode", module("fc", "Linear", own_ns=5))
-    table = by_module(trace(pipeline("generate", prefill, decode))).filter(module="fc")
-    assert table.select("part", "own_ns").rows() == [("prefill", 50), ("decode", 5)]
-
-
 def test_layers_of_a_real_model_are_all_there() -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
@@ -75,11 +52,3 @@ def test_layers_of_a_real_model_are_all_there() -> None:
     assert table["module"].to_list() == ["", "0", "1", "2"]
     layers = measured.spans.filter(pl.col("kind") == "layer")["latency_ns"]
     assert table["latency_ns"].to_list() == pytest.approx(layers.to_list())
-
-
-def test_numbers_at_the_end_of_recorded_names_fold_and_stages_do_not() -> None:
-    recorded = [module(f"BertLayer_{i}", "BertLayer", own_ns=5) for i in range(3)]
-    stages = [module(f"layer{i}", "Sequential", own_ns=5) for i in range(3)]
-    root = pipeline("predict", module("", "Net", *recorded, *stages))
-    table = by_module(trace(root), fold=True)
-    assert table["module"].to_list() == ["", "BertLayer_*", "layer0", "layer1", "layer2"]

@@ -25,12 +25,6 @@ def test_rates_are_those_of_the_calls_whose_work_is_known() -> None:
     assert row["bytes_per_s"] == pytest.approx(0.5e9)
 
 
-def test_a_row_of_a_program_has_the_work_of_all_its_calls() -> None:
-    summed = call("matmul", 10_000, flops=500, calls=10)
-    row = by_primitive(trace(pipeline("block", summed))).row(0, named=True)
-    assert (row["calls"], row["flops"], row["flops_per_s"]) == (10, 5_000, pytest.approx(5e8))
-
-
 def test_a_reference_implementation_shows() -> None:
     slow, quick = (
         call("convolution", time, implementation=name)
@@ -39,12 +33,6 @@ def test_a_reference_implementation_shows() -> None:
     blas = Node("call", "SGEMM", 500, [], {"library": "MKL"})
     table = by_primitive(trace(pipeline("predict", slow, quick, blas)))
     assert table["reference"].to_list() == [True, False, None]
-
-
-def test_a_reorder_moves_bytes_and_has_no_rate_of_operations() -> None:
-    reorder = call("reorder", 2_000, flops=0, tensor_bytes=4_000)
-    row = by_primitive(trace(pipeline("predict", reorder))).row(0, named=True)
-    assert (row["flops"], row["flops_per_s"], row["bytes_per_s"]) == (0, None, pytest.approx(2e9))
 
 
 def test_calls_inside_of_calls_count_once() -> None:

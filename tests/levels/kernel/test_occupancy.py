@@ -36,9 +36,3 @@ def test_occupancy_is_that_of_the_calculator(
 def test_shared_memory_that_was_carved_out_limits_unless_it_is_too_small() -> None:
     assert occupancy(A100, 128, 16, 8192, carved=102400) == pytest.approx(68.75)
     assert occupancy(A100, 128, 16, 49152, carved=8192) == occupancy(A100, 128, 16, 49152)
-
-
-def test_devices_whose_limits_are_not_told_are_unknown() -> None:
-    assert A100.known
-    assert not Device((8, 0), 0, 32, 65536, 1).known
-    assert not Device((99, 0), 64, 32, 65536, 1).known

@@ -7,7 +7,6 @@ import platform
 import struct
 import threading
 import time
-from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -57,11 +56,6 @@ def test_arguments_are_in_the_order_of_the_call(
     assert struct.unpack_from("=Q", asked, 80) == (mask,)
 
 
-def test_ring_that_was_cut_ends_there() -> None:
-    whole = sample(7, 100) + sample(7, 200)
-    assert read_hits(whole[:-1]) == [Hit(100, 7)]
-
-
 @given(data=st.binary(max_size=200))
 def test_no_bytes_break_it(data: bytes) -> None:
     read_hits(data)
@@ -84,33 +78,12 @@ def test_breakpoint_tells_when_and_on_which_thread() -> None:
     assert sum(lost for _, lost in results) == 0
 
 
-@pytest.mark.usefixtures("allowed")
-def test_hits_that_find_no_room_are_counted() -> None:
-    (event,) = perf_event.open_all(perf_event.breakpoint_at(here()), native_threads()[:1], 1)
-    event.enable()
-    getpid = ctypes.CDLL(None).getpid
-    for _ in range(1_000):
-        getpid()
-    hits, lost = event.close()
-    assert len(hits) < 1_000
-    assert len(hits) + lost == 1_000
-
-
 def test_refusal_says_what_would_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object) -> int:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(perf_event, "_perf_event_open", refuse)
     assert "CAP_PERFMON" in str(perf_event.refusal())
-
-
-@pytest.mark.usefixtures("allowed")
-def test_event_takes_one_descriptor() -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    (event,) = perf_event.open_all(perf_event.breakpoint_at(here()), native_threads()[:1], 8)
-    assert len(os.listdir("/proc/self/fd")) == before + 1
-    event.close()
-    assert len(os.listdir("/proc/self/fd")) == before
 
 
 @pytest.mark.forks
@@ -151,15 +124,3 @@ def test_remark_tries_what_recording_tries(monkeypatch: pytest.MonkeyPatch) -> N
 )
 def test_each_limit_is_told_by_its_name(code: int, remedy: str) -> None:
     assert remedy in perf_event.explain(OSError(code, os.strerror(code)))
-
-
-def test_locked_memory_that_is_used_up_is_no_lack_of_privilege(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def refuse(*arguments: object) -> int | None:
-        ctypes.set_errno(errno.EPERM)
-        return perf_event._FAILED
-
-    monkeypatch.setattr(perf_event, "_libc", SimpleNamespace(mmap=refuse))
-    with pytest.raises(OSError, match="Cannot allocate memory"):
-        perf_event._map(0, 4096)

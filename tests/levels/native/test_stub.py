@@ -37,11 +37,6 @@ def test_listing_has_bytes_addresses_and_labels_and_nothing_of_the_text() -> Non
     assert listing.labels == {"same": 0, "constant": 4}
 
 
-def test_address_that_is_not_given_is_an_error() -> None:
-    with pytest.raises(KeyError):
-        stub.read(RETURN_ARGUMENT)
-
-
 # Every listing that there is, with the names of what is filled in.
 LISTINGS = {
     "cuda.log": (cuda_log._LISTING, ("state",)),
@@ -104,16 +99,3 @@ def test_installed_code_cannot_be_written_to() -> None:
             if int(line.split("-")[0], 16) <= code["same"] < int(line.split()[0].split("-")[1], 16)
         ]
     assert rights == ["r-xp"]
-
-
-def test_other_processors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("platform.machine", lambda: "aarch64")
-    reason = stub.unsupported()
-    assert reason is not None
-    assert "aarch64" in reason
-
-
-def test_address_of_a_foreign_function_is_where_it_is() -> None:
-    function = ctypes.CDLL(None).getpid
-    call = ctypes.CFUNCTYPE(ctypes.c_int)(stub.address_of(function))
-    assert call() == function()

@@ -1,5 +1,5 @@
-"""JAX: calls of jitted functions in, operators of XLA and the layers that they were written in out.
+"""Records the operators of jitted JAX functions, inside the layers that the operators belong to.
 
 `profiler` records operators by JAX's profiler and knows XLA's compiled programs; `program` finds
-evaluations, compiles before they begin, and keeps what a call may change.
+steps, compiles before they begin, and keeps what a call may change.
 """

@@ -1,26 +1,23 @@
-"""The JAX provider: a request to record in; records, and later rows made of them, out.
+"""The JAX provider: records operators and compiling, and makes rows of the records.
 
 Operators are recorded by JAX's profiler, and lie in layers that they make; what JAX compiles is
-recorded as it tells. `Jax.watch` hands over calls of jitted functions.
+recorded as it tells. `Jax.watcher` logs what a program does.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import (
-    Evaluations,
-    Kept,
     ModelCall,
     Records,
     Request,
-    Role,
     SpanRows,
     concat_rows,
 )
@@ -29,14 +26,13 @@ from xsp_levels.framework.jax.profiler.program import Program
 from xsp_levels.framework.jax.profiler.row import operator_rows
 from xsp_levels.framework.jax.profiler.session import OperatorRecorder, OperatorRecords
 from xsp_levels.framework.jax.program import output
-from xsp_levels.framework.jax.program.call import donates, is_model, jitted_call
+from xsp_levels.framework.jax.program.call import is_model, jitted_call
 from xsp_levels.framework.jax.program.compilation import (
     CompilationRecorder,
     Stage,
     compile_rows,
 )
-from xsp_levels.framework.jax.program.state import keep, role
-from xsp_levels.framework.jax.program.watcher import Watch
+from xsp_levels.framework.jax.program.watcher import JaxWatcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +53,13 @@ class Jax:
 
     name = "jax"
     level = Level.FRAMEWORK
-    kinds = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+    kinds = frozenset({Kind.REGION, Kind.LAYER, Kind.OP})
     record_type = JaxRecords
 
     def __init__(self) -> None:
         self._programs: dict[int, Program] = {}
         self._operators: OperatorRecorder | None = None
         self._compilation: CompilationRecorder | None = None
-        self._watch: Watch | None = None
-        self._donated = False  # whether the function measured last is given arrays to overwrite
 
     def unavailable(self) -> str | None:
         """Return why JAX cannot be observed here, or None if it can."""
@@ -76,7 +70,7 @@ class Jax:
     def start(self, clock: Clock, request: Request) -> None:
         """Arm the recorders that `request` needs."""
         with undone_on_failure(self._disarm):
-            if Kind.PIPELINE in request.kinds:
+            if Kind.REGION in request.kinds:
                 self._compilation = CompilationRecorder()
                 self._compilation.start()
             if Kind.OP in request.kinds:
@@ -88,7 +82,7 @@ class Jax:
         operators = self._operators
         stages = self._disarm()
         kept = operators.stop() if operators is not None else None
-        return Records(JaxRecords(kept, stages), problems=kept.problems if kept is not None else ())
+        return Records(JaxRecords(kept, stages), warnings=kept.warnings if kept is not None else ())
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows: compiling, operators, and layers made of these. Pure."""
@@ -98,48 +92,23 @@ class Jax:
             rows.append(operator_rows(data.operators))
         return concat_rows(rows)
 
-    def watch(self, evaluations: Evaluations) -> None:
-        """Hand the outermost calls of jitted functions to `evaluations` from now on."""
-        self.unwatch()
-        self._donated = False  # that was the function measured before
-        self._watch = Watch(evaluations)
-
-    def unwatch(self) -> None:
-        """Stop watching; nothing stays behind."""
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.close()
+    def watcher(self) -> JaxWatcher:
+        """Return the watcher that logs JAX's calls in a program."""
+        return JaxWatcher()
 
     def model_call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:
         """Return the call if `function` is jitted, else None, without importing JAX."""
-        self._donated = is_model(function) and donates(function)
         return jitted_call(function, args, kwargs) if is_model(function) else None
-
-    def role(self, cls: type) -> Role | None:
-        """Return what the objects of a class are to a call; None if they are not JAX's."""
-        return role(cls)
-
-    def keep(self, value: Any, room_bytes: int) -> Kept:
-        """Keep what an array is now."""
-        return keep(value, room_bytes, donated=self._donated)
-
-    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
-        """Return nothing: JAX's models are made of Python's objects."""
-        return ()
-
-    def keep_random(self) -> Callable[[], None]:
-        """Return a function that does nothing: JAX keeps no random state of its own."""
-        return lambda: None
 
     def await_outputs(self, result: Any) -> None:
         """Wait until the arrays that a call returned are ready."""
         output.await_outputs(result)
 
     def synchronize(self) -> bool:
-        """Wait until what the last jitted function returned here is ready; False if none did."""
-        return output.await_last()
+        """Return False: what a call returned is waited for, and not the device."""
+        return False
 
     def _disarm(self) -> tuple[Stage, ...]:
         """Disarm all recorders, whatever any of them raises, and return what was compiled."""

@@ -1,4 +1,4 @@
-"""Keras: calls of Keras's layers in, rows of kind layer out; scopes of a graph in, layers out.
+"""Records calls of Keras layers, and finds the Keras layers of a graph's operators by scopes.
 
 `entry_point` is where calls enter Keras, `layer` records them, `record` makes plain records of
 them and `row` makes rows. `layer_tree` names the layers of a model and tells their sizes, and

@@ -1,4 +1,4 @@
-"""The back end that Keras runs on in; how to tell executed calls from traced ones, out."""
+"""Tells executed calls of Keras layers from traced ones, on the back end that Keras uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """What tells an executed call of a layer from one that only traces or describes.
+    """A test and classes that tell executed calls of layers from calls that trace or describe.
 
     Attributes:
         executing: Returns whether operators run when they are called on this thread, and are not
@@ -36,7 +36,7 @@ class Backend:
 
 
 def backend() -> Backend | None:
-    """Return what is known of Keras's back end.
+    """Return the `Backend` of the back end that Keras uses.
 
     None where the program has not imported Keras, or where the back end's own provider records
     the layers: on PyTorch they are modules.
@@ -53,6 +53,13 @@ def backend() -> Backend | None:
         core, array = sys.modules["jax._src.core"], sys.modules["jax._src.array"]
         return Backend(core.trace_state_clean, array.ArrayImpl, keras.KerasTensor)
     return None
+
+
+def backend_name() -> str:
+    """Return the name of the back end that Keras runs on; empty while Keras is not imported."""
+    keras: Any = sys.modules.get("keras")
+    known: Any = getattr(keras, "backend", None)
+    return str(known.backend()) if hasattr(known, "backend") else ""
 
 
 def describing() -> bool:

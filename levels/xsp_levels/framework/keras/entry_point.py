@@ -1,4 +1,4 @@
-"""A function of a recorder or a watcher in; calls of Keras's layers handed to it out.
+"""Hands calls of Keras layers to a function of a recorder or a watcher.
 
 `keras.layers.Layer.__call__` stays the same function object and gets other code: subclasses and
 `super()` reach the same function, no class loses its method cache, and Keras's own signatures of
@@ -61,7 +61,7 @@ class CallEntryPoint:
         )
 
     def bound(self, layer: Any) -> Callable[..., Any]:
-        """Return what makes a call of a layer that has come to the entry point.
+        """Return the callable that makes a call of a layer at the entry point.
 
         That is the layer, unless its class has a `__call__` of its own, which led to the entry
         point and must not run twice.

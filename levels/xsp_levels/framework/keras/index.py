@@ -1,4 +1,4 @@
-"""The scopes of an operator of a graph in; the Keras layers that the operator is of, out.
+"""Finds the Keras layers around an operator of a graph by the operator's scopes.
 
 While a graph is traced Keras opens a scope with the name of each layer, inside that of the layer
 around. TensorFlow makes the names unique by a number at the end (`dense_1` for the layer `dense`,
@@ -131,33 +131,27 @@ def layer_index() -> LayerIndex:
     cls = layer_class()
     if cls is None:
         return LayerIndex()
-    state = _state()
-    if not _last or _last[0][0] != state:
-        _last[:] = [(state, _index(cls))]
-    return _last[0][1]
-
-
-def _state() -> object:
-    """Return what changes whenever Keras names something."""
+    # What changes whenever Keras names something.
     names = sys.modules["keras.src.backend.common.global_state"]
     counts = names.get_global_attribute("object_name_uids", {})
-    return tuple(sorted((str(prefix), count) for prefix, count in counts.items()))
-
-
-def _index(cls: type) -> LayerIndex:
-    # The type alone: objects that load a library when they are asked for their class stay asleep.
-    layers = [each for each in gc.get_objects() if issubclass(type(each), cls)]
-    inside = {id(part) for layer in layers for _, part in parts(layer)}
-    # Models inside of sequential ones are their graphs, and share their layers.
-    inside |= {id(getattr(layer, "_functional", None)) for layer in layers}
-    known: dict[int, Any] = {}
-    found: dict[Path, IndexedLayer] = {}
-    for root in layers:
-        if id(root) not in inside:
-            for layer in _tree(root, known):
-                found.setdefault(layer.scope, layer)
-    backend = sys.modules["keras"].backend.backend()
-    return LayerIndex(tuple(found.values()), unique=backend == "tensorflow")
+    state = tuple(sorted((str(prefix), count) for prefix, count in counts.items()))
+    if not _last or _last[0][0] != state:
+        # The type alone: objects that load a library when they are asked for their class stay
+        # asleep.
+        layers = [each for each in gc.get_objects() if issubclass(type(each), cls)]
+        inside = {id(part) for layer in layers for _, part in parts(layer)}
+        # Models inside of sequential ones are their graphs, and share their layers.
+        inside |= {id(getattr(layer, "_functional", None)) for layer in layers}
+        known: dict[int, Any] = {}
+        found: dict[Path, IndexedLayer] = {}
+        for root in layers:
+            if id(root) not in inside:
+                for layer in _tree(root, known):
+                    found.setdefault(layer.scope, layer)
+        backend = sys.modules["keras"].backend.backend()
+        index = LayerIndex(tuple(found.values()), unique=backend == "tensorflow")
+        _last[:] = [(state, index)]
+    return _last[0][1]
 
 
 def _tree(root: Any, known: dict[int, Any]) -> Iterator[IndexedLayer]:

@@ -1,4 +1,4 @@
-"""Calls of Keras layers in; records of layer, start and end of each call out.
+"""Records layer, start and end of each call of a Keras layer.
 
 Calls that compute nothing are left out: those by which a graph is traced (`tf.function`,
 `jax.jit`), a model is put together, or shapes are found.
@@ -6,7 +6,6 @@ Calls that compute nothing are left out: those by which a graph is traced (`tf.f
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable
 from types import CodeType
@@ -18,6 +17,7 @@ from xsp_levels.framework.keras.entry_point import CallEntryPoint, call_entry_po
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
 from xsp_levels.framework.keras.record import LayerRecords, RawCalls, layer_records
 from xsp_levels.framework.keras.shape import Shapes, shapes
+from xsp_levels.hook import calls_under_way
 
 __all__ = ["LayerRecorder", "LayerRecords"]
 
@@ -128,7 +128,7 @@ class LayerRecorder:
         code, self._code = self._code, None
         if code is not None and self._entry is not None:
             self._entry.record(None)
-            self._dropped += _under_way(code)
+            self._dropped += calls_under_way(code)
 
     def stop(self) -> LayerRecords:
         """End recording, and return the records, which describe the called layers too."""
@@ -137,10 +137,13 @@ class LayerRecorder:
             RawCalls(buffer.thread, list(buffer.calls), list(buffer.failed), list(buffer.notes))
             for buffer in self._threads
         ]
+        for buffer in self._threads:  # graphs that were traced meanwhile keep code that has them
+            buffer.calls.clear()
+            buffer.notes.clear()
         self._threads, self._buffers = [], None  # a reference cycle would keep the model alive
         index = layer_index() if self._entry is not None else LayerIndex()
         return layer_records(
-            threads, index, dropped=self._dropped, problems=_sentences(self._unread)
+            threads, index, dropped=self._dropped, warnings=_sentences(self._unread)
         )
 
     def _choose(self, detail: bool, outermost: bool) -> CodeType:
@@ -232,14 +235,3 @@ def _sentences(errors: list[str]) -> tuple[str, ...]:
         f"the shapes of what went into or came out of layers could not be read {len(errors)} "
         f"times, as asking for them raised {kinds}; they are missing there",
     )
-
-
-def _under_way(code: CodeType) -> int:
-    """Return how many calls of `code` have begun and not ended, on all threads."""
-    count = 0
-    for frame in list(sys._current_frames().values()):
-        caller: Any = frame
-        while caller is not None:
-            count += caller.f_code is code
-            caller = caller.f_back
-    return count

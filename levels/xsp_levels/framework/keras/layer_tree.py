@@ -1,4 +1,4 @@
-"""A layer of Keras's in; the layers inside of it, with their paths, classes and sizes, out."""
+"""Lists the layers inside a Keras layer, with their paths, classes and sizes."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ def parts(layer: Any) -> Iterator[tuple[str, Any]]:
     inside: dict[int, Any] = {id(part): part for part in getattr(layer, "_layers", ())}
     for part in _listed(layer):
         inside.setdefault(id(part), part)
-    named = set(map(id, inside.values() if _names(layer) else _listed(layer)))
+    # Whether the names that Keras gave to the layers inside say more than attributes.
+    names = str(type(layer).__module__).startswith("keras.")
+    named = set(map(id, inside.values() if names else _listed(layer)))
     attributes = dict(_attributes(layer, inside)) if len(named) < len(inside) else {}
     taken: set[str] = set()
     for key, part in inside.items():
@@ -113,11 +115,6 @@ def facts(layer: Any, known: dict[int, tuple[Any, Any]]) -> LayerFacts:
         parameter_bytes=sum(map(_bytes, parameters.values())),
         buffer_bytes=sum(map(_bytes, buffers.values())),
     )
-
-
-def _names(layer: Any) -> bool:
-    """Return whether the names that Keras gave to the layers inside say more than attributes."""
-    return str(type(layer).__module__).startswith("keras.")
 
 
 def _listed(layer: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Recorded calls of layers in; records with the layers' paths, classes and sizes out.
+"""Makes plain records of calls of layers, with the layers' paths, classes and sizes.
 
 Records hold numbers and strings only, so that rows can be made later, in another process too, and
 records do not keep the model alive.
@@ -77,7 +77,7 @@ class LayerRecords:
         nested_roots: Layers called outermost though another layer called outermost holds them.
         index: All layers of the program, by their scopes in graphs.
         dropped: Number of calls that had not ended.
-        problems: Sentences about what could not be recorded.
+        warnings: Sentences about what could not be recorded.
     """
 
     threads: tuple[ThreadCalls, ...] = ()
@@ -87,7 +87,7 @@ class LayerRecords:
     nested_roots: frozenset[int] = frozenset()
     index: LayerIndex = field(default_factory=LayerIndex)
     dropped: int = 0
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 def layer_records(
@@ -95,7 +95,7 @@ def layer_records(
     index: LayerIndex,
     *,
     dropped: int = 0,
-    problems: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
 ) -> LayerRecords:
     """Return records of the calls of all threads, with class and sizes of the layers."""
     layers: dict[int, Any] = {}
@@ -119,7 +119,7 @@ def layer_records(
         nested_roots=frozenset(nested),
         index=index,
         dropped=dropped,
-        problems=problems,
+        warnings=warnings,
     )
 
 

@@ -1,4 +1,4 @@
-"""Records of layers' calls in; rows of layers, and of the model calls around them, out. Pure."""
+"""Makes rows of layers, and of model calls around them, from records of calls. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,13 @@ def layer_rows(records: LayerRecords) -> SpanRows:
     if not threads:
         return no_rows()
     calls = pl.concat([_calls(thread) for thread in threads], how="diagonal_relaxed")
-    keys = _keys(threads)
+    # `[calls, 4]`: number of the thread, group, outermost layer and layer of each.
+    keys = np.concatenate(
+        [
+            np.stack([np.full_like(t.group, number), t.group, t.outermost, t.layer], axis=1)
+            for number, t in enumerate(threads)
+        ]
+    )
     calls = calls.hstack([pl.Series("attr.call_index", _ordinals(keys), dtype=pl.Int64)])
     homes = {home: at for at, home in enumerate(records.homes)}
     at = [homes[outermost, layer] for _, _, outermost, layer in keys.tolist()]
@@ -31,7 +37,7 @@ def layer_rows(records: LayerRecords) -> SpanRows:
 
 
 def predict_rows(records: LayerRecords, name: str) -> SpanRows:
-    """Return a row of kind pipeline per outermost call of a model.
+    """Return a row of kind region per outermost call of a model.
 
     Left out are calls of layers without variables, and of layers that another layer called
     outermost holds.
@@ -46,7 +52,7 @@ def predict_rows(records: LayerRecords, name: str) -> SpanRows:
         return no_rows()
     return span_rows(
         {
-            "kind": Kind.PIPELINE.value,
+            "kind": Kind.REGION.value,
             "name": name,
             "start_ns": [start for _, start, _, _ in rows],
             "end_ns": [end for _, _, end, _ in rows],
@@ -60,16 +66,6 @@ def _is_model(records: LayerRecords, layer: int) -> bool:
     known = records.layers[layer]
     held = known.parameter_bytes or known.buffer_bytes
     return bool(held) and layer not in records.nested_roots
-
-
-def _keys(threads: list[ThreadCalls]) -> Integers:
-    """Return `[calls, 4]`: number of the thread, group, outermost layer and layer of each."""
-    return np.concatenate(
-        [
-            np.stack([np.full_like(t.group, number), t.group, t.outermost, t.layer], axis=1)
-            for number, t in enumerate(threads)
-        ]
-    )
 
 
 def _ordinals(keys: Integers) -> list[int | None]:

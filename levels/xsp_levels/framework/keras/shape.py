@@ -1,4 +1,4 @@
-"""Arguments or results of a call in, the shapes and types of the tensors among them out."""
+"""Finds the shapes and types of the tensors among a call's arguments or results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of sessions in; each handed to the watcher or the recorder that is there, out.
+"""Hooks the runs and the making of sessions, for the watcher or the recorder that is there.
 
 The functions of ONNX Runtime's Python class of sessions get other code while they are watched or
 recorded, so that bound methods that the program kept are found as well.
@@ -24,7 +24,7 @@ Function = Callable[..., Any]
 
 ASYNC = "run_async"
 
-# Parts of the making of a session, the last two in the first. Graphs are optimised in the last.
+# Parts of the making of a session, the last two in the first. Graphs are optimized in the last.
 CREATION, LOADING, INITIALIZATION = (
     "session creation",
     "model loading",
@@ -39,7 +39,7 @@ class _Local(threading.local):
 
     Attributes:
         unseen: Whether xsp itself is at work.
-        initialized: When the session that is being made was initialised.
+        initialized: When the session that is being made was initialized.
     """
 
     unseen = False

@@ -1,4 +1,4 @@
-"""A model in ONNX's format in; its nodes, with what goes in and comes out of them, out.
+"""Reads the nodes of a model in ONNX's format, with their inputs and outputs.
 
 Numbers of weights are skipped, so that a file of many gigabytes is read in milliseconds, and
 without the package `onnx`, which ONNX Runtime does not bring.

@@ -1,4 +1,4 @@
-"""A session in; the model that it was made from, and the model's name for people, out."""
+"""Finds the model that a session was made from, and the model's name for people."""
 
 from __future__ import annotations
 

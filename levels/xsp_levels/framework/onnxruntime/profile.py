@@ -1,4 +1,4 @@
-"""A profile that ONNX Runtime wrote, and the visits in its time, in; events of each visit out."""
+"""Reads the events of each visit from a profile that ONNX Runtime wrote."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_EVENTS = 1_000_000  # that ONNX Runtime keeps; it drops what comes later
 
 
 class Window(NamedTuple):
-    """When a visit was, on the clock of the visit.
+    """Begin and end of a visit, on the clock of the visit.
 
     Attributes:
         begin_ns: When it began.
@@ -51,7 +51,7 @@ def read_windows(
     if len(events) >= MOST_EVENTS:
         raise ProviderError(
             f"ONNX Runtime keeps {MOST_EVENTS:,} events of a session, and {model} had more in a "
-            "visit of the op rung: an evaluation of fewer runs, or of fewer rounds of its loops, "
+            "visit of the op pass: a step of fewer runs, or of fewer rounds of its loops, "
             "would change that"
         )
     nodes = [event for event in events if event.is_node]

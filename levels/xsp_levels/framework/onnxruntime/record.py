@@ -20,7 +20,7 @@ def _none() -> Integers:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of the program that is a span of kind pipeline.
+    """A part of the program that is a span of kind `region`.
 
     Attributes:
         name: Name of the span.

@@ -1,4 +1,4 @@
-"""Operators and the layers that each was written in, in; the same operators inside layers, out.
+"""Derives calls of layers from the operators of a graph, and puts the operators inside the calls.
 
 Code that was compiled to a graph calls no layers: what is left of a layer are the operators that
 bear its name. `layered` (in `layer`) makes layers of them. `nesting` finds operators inside

@@ -1,4 +1,4 @@
-"""Numbered paths of operators in; the calls of layers that the operators were made in, out.
+"""Derives the calls of layers around operators from the operators' numbered paths.
 
 Layers are derived depth by depth, the outermost first: within one call of a layer, the operators
 of each layer inside are sorted by time and cut into calls (`occurrence`).
@@ -53,7 +53,11 @@ def derive(ops: SpanRows, paths: Paths, home: Integers, world: Integers) -> Call
     """
     start, end = ops["start_ns"].to_numpy(), ops["end_ns"].to_numpy()
     pauses = Pauses(world, start, end)
-    what, nodes = _same(ops["name"], paths.number), _nodes(ops)
+    # A number for name and path of each operator, equal for equal ones.
+    names = ops["name"]
+    number = names.rank("dense").cast(pl.Int64).to_numpy()
+    same = number * (int(paths.number.max()) + 1) + paths.number
+    what, nodes = same, _nodes(ops)
     before = _before(world, ops["thread"].fill_null(0).to_numpy(), start)
     shared, length = _shared(paths, home), paths.lengths()
     innermost = np.full(ops.height, -1, np.int64)
@@ -126,12 +130,6 @@ def _shared(paths: Paths, home: Integers) -> Integers:
     shared = np.zeros(len(home), np.int64)
     shared[inside] = np.count_nonzero((own == other) & (own >= 0), axis=1)
     return shared
-
-
-def _same(names: pl.Series, path: Integers) -> Integers:
-    """Return a number for name and path of each operator, equal for equal ones."""
-    number = names.rank("dense").cast(pl.Int64).to_numpy()
-    return number * (int(path.max()) + 1) + path
 
 
 def _before(world: Integers, thread: Integers, start: Integers) -> Integers:

@@ -1,8 +1,9 @@
-"""Operators of a visit in; the same operators, each in the layers that were derived from them, out.
+"""Puts the operators of a visit inside layers that are derived from the operators.
 
 A layer lasts from the start of its first operator to the end of its last one, on whatever threads
-these ran, and so is on no thread of its own; `operators_ns` is the time in which at least one of
-its operators ran.
+these ran. Where its operators state nothing around them, they lie in what runs on their own thread,
+and so does the layer; otherwise it is on no thread. `operators_ns` is the time in which at least
+one of its operators ran.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def layered(
         scopes: `List(String)`: layers around each operator, outermost first, as the parts of the
             innermost layer's path; null or empty where no layer is known.
         steps: Number of the graph run of each operator; operators of different runs share no
-            layer. A visit may hold several evaluations. None: all are of one run.
+            layer. A visit may hold several steps. None: all are of one run.
         phases: `"backward"` or null for each operator; phases share no layer either.
         describe: Returns attributes of the layer with a path, or None. `module_path` is the path
             with dots, unless they name it otherwise.
@@ -66,31 +67,27 @@ def layered(
     if not paths.parts:
         return ops
     home = homes(ops)
-    runs = _runs(ops, steps, phases)
-    calls = derive(ops, paths, home, _worlds(ops, home, runs))
+    # The graph run and the phase of each operator.
+    run = pl.Series([0]).new_from_index(0, ops.height) if steps is None else steps
+    forward = pl.Series([_FORWARD]).new_from_index(0, ops.height)
+    phase = forward if phases is None else phases.cast(pl.String).fill_null(_FORWARD)
+    runs = pl.DataFrame({"run": run.cast(pl.Int64), "phase": phase})
+    # A number for each operator; operators with different numbers share no layer.
+    outside = pl.when(pl.Series(home < 0)).then(ops["parent_id"])
+    keys = runs.with_columns(outside.alias("outside"), home=pl.Series(home))
+    number = keys.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64))
+    worlds = number.to_series().to_numpy()
+    calls = derive(ops, paths, home, worlds)
     if not len(calls.layer):
         return ops
-    first_id = _first_id(ops)
+    # A number from which on ids are nobody else's, the same for the same operators.
+    first = ops.row(0, named=True)
+    text = f"{first['name']}\0{first['start_ns']}\0{first['thread']}\0{ops.height}"
+    first_id = int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) << 22
     own_ids = first_id + np.arange(len(calls.layer))
     ops = _with_ids(ops, home, first_id + len(calls.layer))
     inside = ops.with_columns(_chosen(calls.innermost, own_ids, ops["parent_id"]))
     return concat_rows([inside, _layer_rows(ops, calls, home, runs, own_ids, (paths, describe))])
-
-
-def _runs(ops: SpanRows, steps: pl.Series | None, phases: pl.Series | None) -> pl.DataFrame:
-    """Return the graph run and the phase of each operator."""
-    run = pl.Series([0]).new_from_index(0, ops.height) if steps is None else steps
-    forward = pl.Series([_FORWARD]).new_from_index(0, ops.height)
-    phase = forward if phases is None else phases.cast(pl.String).fill_null(_FORWARD)
-    return pl.DataFrame({"run": run.cast(pl.Int64), "phase": phase})
-
-
-def _worlds(ops: SpanRows, home: Integers, runs: pl.DataFrame) -> Integers:
-    """Return a number for each operator; operators with different numbers share no layer."""
-    outside = pl.when(pl.Series(home < 0)).then(ops["parent_id"])
-    keys = runs.with_columns(outside.alias("outside"), home=pl.Series(home))
-    number = keys.select(pl.struct(pl.all()).rank("dense").cast(pl.Int64))
-    return number.to_series().to_numpy()
 
 
 def _layer_rows(
@@ -116,6 +113,7 @@ def _layer_rows(
             "name": attributes["name"],
             "start_ns": calls.start_ns,
             "end_ns": calls.end_ns,
+            "thread": _threads(ops, calls),
             "id": own_ids,
             "parent_id": _chosen(calls.parent, own_ids, outermost),
             "provenance": Provenance.DERIVED.value,
@@ -125,6 +123,16 @@ def _layer_rows(
             **{name: attributes[name] for name in attributes.columns if name != "name"},
         }
     )
+
+
+def _threads(ops: SpanRows, calls: Calls) -> pl.Series:
+    """Return the thread of each layer's outermost layer, null where its operators state a place."""
+    outermost, above = np.arange(len(calls.parent)), calls.parent
+    while np.any(above >= 0):
+        outermost = np.where(above >= 0, above, outermost)
+        above = np.where(above >= 0, calls.parent[outermost], -1)
+    placed = pl.when(pl.col("parent_id").is_null()).then("thread")
+    return ops.select(placed).to_series().gather(calls.first[outermost])
 
 
 def _attributes(paths: Paths, describe: Describe) -> pl.DataFrame:
@@ -160,10 +168,3 @@ def _with_ids(ops: SpanRows, home: Integers, first_id: int) -> SpanRows:
     holds[home[home >= 0]] = True
     made = pl.when(pl.Series(holds)).then(first_id + pl.int_range(pl.len()))
     return ops.with_columns(id=pl.coalesce("id", made))
-
-
-def _first_id(ops: SpanRows) -> int:
-    """Return a number from which on ids are nobody else's, the same for the same operators."""
-    first = ops.row(0, named=True)
-    text = f"{first['name']}\0{first['start_ns']}\0{first['thread']}\0{ops.height}"
-    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest()) << 22

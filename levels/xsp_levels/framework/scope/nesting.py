@@ -1,4 +1,4 @@
-"""Operators in, for each of them the operator that it lies in out.
+"""Finds the operator around each operator.
 
 A `while` operator holds the operators of the loop's body, the call of a compiled function those of
 the function. What lies inside of an operator is a world of its own: layers of its operators lie in
@@ -45,24 +45,17 @@ def _by_time(ops: SpanRows) -> Integers:
     start, end = (ops[name].to_numpy()[sequence] for name in ("start_ns", "end_ns"))
     thread = ops["thread"].fill_null(0).to_numpy()[sequence]
     home = np.full(len(sequence), -1, np.int64)
-    if _one_after_another(thread, start, end):
+    one_after_another = bool(np.all((thread[1:] != thread[:-1]) | (start[1:] >= end[:-1])))
+    if one_after_another:
         return home
-    home[sequence] = [-1 if at < 0 else sequence[at] for at in _enclosing(thread, start, end)]
-    return home
-
-
-def _one_after_another(thread: Integers, start: Integers, end: Integers) -> bool:
-    return bool(np.all((thread[1:] != thread[:-1]) | (start[1:] >= end[:-1])))
-
-
-def _enclosing(thread: Integers, start: Integers, end: Integers) -> list[int]:
-    """Return the row around each row; rows are sorted by thread and start, the longer first."""
-    found: list[int] = []
+    # The row around each row; rows are sorted by thread and start, the longer first.
+    enclosing: list[int] = []
     open_rows: list[int] = []
     begins, ends, threads = start.tolist(), end.tolist(), thread.tolist()
     for row, (begin, finish, own) in enumerate(zip(begins, ends, threads, strict=True)):
         while open_rows and (threads[open_rows[-1]] != own or ends[open_rows[-1]] <= begin):
             open_rows.pop()
-        found.append(next((at for at in reversed(open_rows) if ends[at] >= finish), -1))
+        enclosing.append(next((at for at in reversed(open_rows) if ends[at] >= finish), -1))
         open_rows.append(row)
-    return found
+    home[sequence] = [-1 if at < 0 else sequence[at] for at in enclosing]
+    return home

@@ -1,4 +1,4 @@
-"""Operators of layers in, sorted; where a call of a layer ends and another one begins out.
+"""Finds, among sorted operators of layers, where one call of a layer ends and another begins.
 
 A layer with shared weights, and the cell of a recurrent network, are called several times, and all
 operators of all calls bear one name. A layer begins anew where the operator by which it began runs
@@ -101,12 +101,9 @@ def begins_anew(
         return anew
     calls = 1 + np.bincount(number, weights=anew).astype(np.int64)
     sure = np.bincount(number, weights=anew & (node != node[first])) == 0
-    return anew & np.where(sure, *_divided(number, key, calls))[number]
-
-
-def _divided(layer: Integers, key: Integers, calls: Integers) -> tuple[Bools, Bools]:
-    """Return which layers are divided into so many like parts, about and exactly."""
-    pairs, runs = np.unique(np.stack([layer, key]), axis=1, return_counts=True)
+    # Which layers are divided into so many like parts, about and exactly.
+    pairs, runs = np.unique(np.stack([number, key]), axis=1, return_counts=True)
     different, total = np.bincount(pairs[0]), np.bincount(pairs[0], weights=runs)
     odd = np.bincount(pairs[0], weights=runs % calls[pairs[0]])
-    return 3 * total >= 2 * calls * different, odd == 0
+    divided = 3 * total >= 2 * calls * different, odd == 0
+    return anew & np.where(sure, *divided)[number]

@@ -1,4 +1,4 @@
-"""Paths of layers, one for each operator, in; numbers of the layers around each operator out.
+"""Numbers the layers around each operator by the operator's path of layers.
 
 operators        path        layers
 MatMul           a, b        0 (a), 1 (a, b)

@@ -1,15 +1,15 @@
-"""The TensorFlow provider: a request to record in; records, and later rows made of them, out.
+"""The TensorFlow provider: records layers and operators, and makes rows of the records.
 
 Layers are recorded by Keras's own calls, operators by TensorFlow's profiler; where a graph runs
-and no Python does, layers are derived from the scopes of the operators. `TensorFlow.watch` hands
-over a model's evaluations.
+and no Python does, layers are derived from the scopes of the operators. `TensorFlow.watcher` logs
+what a program does.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -17,12 +17,9 @@ from typing import Any
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import (
-    Evaluations,
-    Kept,
     ModelCall,
     Records,
     Request,
-    Role,
     SpanRows,
     concat_rows,
 )
@@ -36,14 +33,13 @@ from xsp_levels.framework.tensorflow.profiler.operator import (
     operator_rows,
 )
 from xsp_levels.framework.tensorflow.program.call import model_call, synchronize
-from xsp_levels.framework.tensorflow.program.state import keep, keep_random, parts, role
 from xsp_levels.framework.tensorflow.program.step import (
     BACKWARD,
     Interval,
     StepRecorder,
     step_rows,
 )
-from xsp_levels.framework.tensorflow.program.watcher import Watch
+from xsp_levels.framework.tensorflow.program.watcher import TensorFlowWatcher
 
 _Recorders = tuple[LayerRecorder | None, StepRecorder | None, OperatorRecorder | None]
 
@@ -70,7 +66,7 @@ class TensorFlow:
 
     name = "tensorflow"
     level = Level.FRAMEWORK
-    kinds = frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP})
+    kinds = frozenset({Kind.REGION, Kind.LAYER, Kind.OP})
     record_type = TensorFlowRecords
 
     def __init__(self) -> None:
@@ -78,7 +74,7 @@ class TensorFlow:
         self._layers: LayerRecorder | None = None
         self._steps: StepRecorder | None = None
         self._operators: OperatorRecorder | None = None
-        self._watch: Watch | None = None
+        self._watcher = TensorFlowWatcher()
 
     def unavailable(self) -> str | None:
         """Return why TensorFlow cannot be observed here, or None if it can."""
@@ -95,15 +91,16 @@ class TensorFlow:
         self._request = request
         if "tensorflow" not in sys.modules:
             return
-        pipeline = Kind.PIPELINE in request.kinds and not request.whole_model
+        regions = Kind.REGION in request.kinds and not request.whole_model
         with undone_on_failure(self._disarm):
             if Kind.OP in request.kinds:
                 self._operators = OperatorRecorder()
-                self._operators.start(clock, detail=request.detail)
-            if pipeline:
+                # A program's operators are counted, and their latencies are shares of a call's.
+                self._operators.start(clock, detail=request.detail, whole=self._watcher.is_active)
+            if regions:
                 self._steps = StepRecorder()
                 self._steps.start(clock)
-            if Kind.LAYER in request.kinds or pipeline:
+            if Kind.LAYER in request.kinds or regions:
                 operators = self._operators
                 self._layers = LayerRecorder(
                     operators.anchor_thread if operators is not None else lambda: None
@@ -121,15 +118,15 @@ class TensorFlow:
         return Records(
             data=TensorFlowRecords(self._request or Request(frozenset()), calls, stepped, kept),
             dropped=calls.dropped,
-            problems=(*calls.problems, *(kept.problems if kept is not None else ())),
+            warnings=(*calls.warnings, *(kept.warnings if kept is not None else ())),
         )
 
     def spans(self, records: Records) -> SpanRows:
-        """Turn records into rows: pipeline spans, layers, operators. Pure."""
+        """Turn records into rows: region spans, layers, operators. Pure."""
         data: TensorFlowRecords = records.data
         kinds = data.request.kinds
         frames = []
-        if Kind.PIPELINE in kinds and not data.request.whole_model:
+        if Kind.REGION in kinds and not data.request.whole_model:
             trains = any(step.name == BACKWARD for step in data.steps)
             frames += [predict_rows(data.layers, "forward" if trains else "predict")]
             frames += [step_rows(data.steps)]
@@ -139,42 +136,16 @@ class TensorFlow:
             frames += [operator_rows(data.operators), compile_rows(data.operators)]
         return concat_rows(frames)
 
-    def watch(self, evaluations: Evaluations) -> None:
-        """Hand the outermost calls of models and functions to `evaluations` from now on."""
-        self.unwatch()
-        self._watch = Watch(evaluations)
-
-    def unwatch(self) -> None:
-        """Stop watching; nothing stays behind."""
-        watch, self._watch = self._watch, None
-        if watch is not None:
-            watch.close()
-
-    def goes_on(self) -> bool:
-        """Return whether a training step of this thread goes on."""
-        return self._watch is not None and self._watch.goes_on()
+    def watcher(self) -> TensorFlowWatcher:
+        """Return the watcher that logs TensorFlow's calls, passes and steps in a program."""
+        self._watcher = TensorFlowWatcher()
+        return self._watcher
 
     def model_call(
         self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> ModelCall | None:
         """Return the call if `function` is a Keras model or a `tf.function`, else None."""
         return model_call(function, args, kwargs)
-
-    def role(self, cls: type) -> Role | None:
-        """Return what the objects of a class are to a call; None if they are not TensorFlow's."""
-        return role(cls)
-
-    def keep(self, value: Any, room_bytes: int) -> Kept:
-        """Keep what a variable or a generator of random numbers is now."""
-        return keep(value, room_bytes)
-
-    def parts(self, model: Any) -> Iterable[tuple[str, Any]]:
-        """Return the variables that the graphs of a `tf.function` use, by name."""
-        return parts(model)
-
-    def keep_random(self) -> Callable[[], None]:
-        """Return a function that puts TensorFlow's random numbers back to where they are now."""
-        return keep_random()
 
     def synchronize(self) -> bool:
         """Wait until the devices have done their work; return False where there is none."""

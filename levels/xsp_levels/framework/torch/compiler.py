@@ -1,4 +1,4 @@
-"""Dynamo, PyTorch's compiler: code that the compiler is to leave alone, and when it compiles."""
+"""Tells when Dynamo, PyTorch's compiler, compiles, and which code it leaves alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Compilations:
     """Tells when a compilation begins, and when it has ended.
 
     Args:
-        told: Called with True when one begins, and with False when it has ended, on its thread.
+        told: Called with True when one begins, with False when it has ended, on its thread.
     """
 
     def __init__(self, told: Callable[[bool], None]) -> None:
@@ -32,24 +32,21 @@ class Compilations:
         self._wanted = wanted
         if not wanted:
             self._imports.end()
-            self._unregister()
+            handler = _handler()
+            # `torch._dynamo.reset` forgets all callbacks.
+            if handler is not None and self._begin in handler.start_callbacks:
+                handler.remove_start_callback(self._begin)
+                handler.remove_end_callback(self._end)
         elif _CALLBACK in sys.modules:
             self._register()
         else:
             self._imports.begin()
 
     def _register(self) -> None:
-        handler = getattr(sys.modules.get(_CALLBACK), "callback_handler", None)
+        handler = _handler()
         if handler is not None and self._begin not in handler.start_callbacks:
             handler.register_start_callback(self._begin)
             handler.register_end_callback(self._end)
-
-    def _unregister(self) -> None:
-        handler = getattr(sys.modules.get(_CALLBACK), "callback_handler", None)
-        # `torch._dynamo.reset` forgets all callbacks.
-        if handler is not None and self._begin in handler.start_callbacks:
-            handler.remove_start_callback(self._begin)
-            handler.remove_end_callback(self._end)
 
     def _begin(self, *about: Any) -> None:
         if _is_of_dynamo(*about):
@@ -60,11 +57,14 @@ class Compilations:
             self._told(False)
 
 
+def _handler() -> Any:
+    return getattr(sys.modules.get(_CALLBACK), "callback_handler", None)
+
+
 def _is_of_dynamo(about: Any = None) -> bool:
     """Return whether Dynamo reads code; backward passes are compiled later, from graphs.
 
-    Args:
-        about: As PyTorch tells it; None: an older one, which does not.
+    An older PyTorch tells nothing about what it compiles.
     """
     trigger = getattr(about, "callback_trigger", None)
     return trigger is None or trigger.name == "DYNAMO"

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: activity records of CUPTI in; rows of launches and device activities out.
+"""Records launches and device activities of NVIDIA GPUs with CUPTI, and makes rows of them.
 
 `provider` opens a `session` for each visit: CUPTI fills buffers (`buffer`) and notes nodes of CUDA
 graphs (`node`), both by callbacks in machine code. `table` reads the buffers into columns,

@@ -1,4 +1,4 @@
-"""Reserved memory in; buffers that CUPTI has filled with records out.
+"""Hands buffers in reserved memory to CUPTI, and takes filled buffers back.
 
 CUPTI asks for an empty buffer when a thread makes its first record and whenever a buffer
 is full, in the middle of the CUDA call that made the record. CUPTI gives buffers back

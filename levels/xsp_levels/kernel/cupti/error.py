@@ -1,13 +1,13 @@
-"""An error of CUPTI in; a sentence that says the cause and a remedy out. Pure."""
+"""Explains an error of CUPTI in a sentence with the cause and a remedy. Pure."""
 
 from __future__ import annotations
 
 _OTHERS = (
     "another profiler holds CUPTI, which serves one at a time in a process; end torch.profiler "
-    "(PyTorch before 2.15 holds CUPTI for as long as the process lives, once its profiler has run, "
-    "for xsp's operators without level 4, too: update PyTorch, begin with level 4, or measure with "
-    "`xsp profile`, in whose processes it does not), or start the "
-    "program without Nsight Systems, Nsight Compute, cuda-gdb or compute-sanitizer"
+    "(PyTorch before 2.15 holds CUPTI for as long as the process lives, once its profiler has "
+    "run, for xsp's operators without level 4, too: update PyTorch, begin with level 4, or "
+    "measure with `xsp profile`, in whose processes it does not), or start the program without "
+    "Nsight Systems, Nsight Compute, cuda-gdb or compute-sanitizer"
 )
 _PRIVILEGES = (
     "NVIDIA's driver lets only administrators profile here; load the kernel module with "

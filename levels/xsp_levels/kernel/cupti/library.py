@@ -1,4 +1,4 @@
-"""Mapped files, packages and the driver in; libcupti, or why CUPTI cannot be used, out.
+"""Finds libcupti, or the reason why CUPTI cannot be used.
 
 Nothing here initializes CUDA. No function of libcupti may be called on a machine without
 the driver: version 13.2 crashes then.
@@ -173,7 +173,8 @@ def _driver_missing() -> str | None:
 
 def _mismatch() -> str | None:
     cudart, driver = loaded().cudart, driver_version() or (0, 0)
-    cupti = _installed_major()  # cupti-python loads the libcupti of its own major version
+    installed = _version_of("cupti-python")
+    cupti = int(installed.split(".")[0]) if installed else None
     if cupti is None:
         return None
     if cudart is not None and cudart != cupti:
@@ -186,20 +187,12 @@ def _mismatch() -> str | None:
 
 def _install(major: int | None) -> str:
     """Return the command that installs cupti-python for a major version of CUDA, or for any."""
-    return _INSTALL.format(version=_installed_cuda(major) or major or 13)
-
-
-def _installed_cuda(major: int | None) -> str | None:
-    """Return the version of the CUDA that the framework brought, as major and minor."""
+    # The version of the CUDA that the framework brought, as major and minor.
     found = [_version_of(name.format(major=major)) for name in _PACKAGES]
     found.append(getattr(getattr(sys.modules.get("torch"), "version", None), "cuda", None))
     versions = (".".join(version.split(".")[:2]) for version in found if version)
-    return next((v for v in versions if major in (None, int(v.split(".")[0]))), None)
-
-
-def _installed_major() -> int | None:
-    installed = _version_of("cupti-python")
-    return int(installed.split(".")[0]) if installed else None
+    installed_cuda = next((v for v in versions if major in (None, int(v.split(".")[0]))), None)
+    return _INSTALL.format(version=installed_cuda or major or 13)
 
 
 def _version_of(package: str) -> str | None:

@@ -1,4 +1,4 @@
-"""CUPTI's events of CUDA graph nodes in; the captured node of each node that ran out.
+"""Finds the captured node of each CUDA graph node that ran, from CUPTI's events of nodes.
 
 CUPTI calls back when a node is made: while a stream is captured, and while the graph is
 made executable, which clones its nodes. Kernels of a replayed graph bear the clones' numbers.

@@ -1,4 +1,4 @@
-"""The CUPTI provider: a request to record in; records, and later rows made of them, out.
+"""The CUPTI provider records launches and device activities, and later makes rows of the records.
 
 CUPTI records every call of CUDA in the process, whichever framework makes the call.
 Correlation ids tie each device activity to its launch.
@@ -11,6 +11,8 @@ import contextlib
 import os
 import sys
 import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,7 +25,6 @@ from xsp_levels.arming import OWN
 from xsp_levels.kernel import inductor
 from xsp_levels.kernel.cupti import library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
-from xsp_levels.kernel.cupti.clock import Reading, align, read
 from xsp_levels.kernel.cupti.error import TAKEN, explain, explain_code
 from xsp_levels.kernel.cupti.node import Lineage, NodeLog
 from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows
@@ -39,37 +40,34 @@ from xsp_levels.native import forked_child, stub, thread
 from xsp_levels.native.alignment import Alignment
 
 _UNTIMED = (
-    "{count} kernels and copies have no times, for CUPTI had no place on the device for them; "
-    "free device memory, or measure less at once"
+    "{count} kernels and copies have no times, because the device lacked memory for them. Free "
+    "device memory, or measure less at once."
 )
 _UNFINISHED = (
-    "{count} kernels and copies had not ended {ms:.0f} ms after the measured function had, so they "
-    "are left out; wait for the device before it returns, as with torch.cuda.synchronize()"
+    "{count} kernels and copies still ran {ms:.0f} ms after the function returned and are "
+    "missing. Call torch.cuda.synchronize() before it returns."
 )
 _STRAYS = (
-    "{count} kernels and copies have times before their launch or after the recording, and are "
-    "left out: another profiler, such as PyTorch's, changed CUPTI's clock; measure in a fresh "
-    "process"
+    "{count} kernels and copies have impossible times and are missing, because another profiler "
+    "(PyTorch's, for example) changed CUPTI's clock. Measure in a fresh process."
 )
 _EMPTY_GRAPHS = (
-    "{count} of {all} launches of CUDA graphs have no kernel in CUPTI's records. CUPTI may lose "
-    "the kernels of graphs that were captured in an earlier recording, and older ones than that of "
-    "CUDA 13.1 update 1 mix up their numbers: update CUPTI, or have the measured function capture "
-    "the graph each time"
+    "{count} of {all} launches of CUDA graphs lack their kernels; CUPTI before CUDA 13.1 update "
+    "1 may lose or mix them up. Update CUPTI, or capture the graph in the measured function."
 )
 _ASTRAY = (
-    "CUPTI's times lie up to {ms:.1f} ms outside of the recording: another tool gave CUPTI a "
-    "clock of its own, and kernels are misplaced by as much; measure in a fresh process"
+    "CUPTI's times are up to {ms:.1f} ms off, because another tool changed its clock; kernels "
+    "are misplaced by as much. Measure in a fresh process."
 )
 _INJECTION = "NVTX_INJECTION64_PATH"
 _NO_RANGES = (
-    "NVTX ranges, by which NCCL tells of its calls, are not seen; set NVTX_INJECTION64_PATH to the "
-    "path of libcupti before the program starts to see them"
+    "xsp cannot see NVTX ranges, and so NCCL's calls; all else is right. Set "
+    "NVTX_INJECTION64_PATH to the path of libcupti before the program starts."
 )
 _ASTRAY_NS = 1_000_000
 _UNCERTAIN = (
-    "CUPTI's clock was set while it recorded, or settled only when CUDA began: kernels are "
-    "misplaced by up to {us:.0f} µs"
+    "CUPTI's clock changed while it recorded, so kernels are misplaced by up to {us:.0f} µs; "
+    "their lengths are right."
 )
 _UNCERTAIN_NS = 10_000
 
@@ -114,11 +112,28 @@ class Cupti:
         self._abandon_or_end()
         if not self.kinds & request.kinds:
             return
-        if _torch_profiles():
+        # Tell whether PyTorch's profiler runs for the user.
+        # It need not subscribe to CUPTI, and CUPTI before CUDA 13 does not tell what it has
+        # enabled.
+        torch = sys.modules.get("torch")
+        torch_profiles = (
+            torch is not None and "kineto" not in OWN and torch.autograd._profiler_enabled()
+        )
+        if torch_profiles:
             raise ProviderError(explain_code(TAKEN) or "")
         try:
             if self._cupti is None:
-                self._warm_up()
+                # Load CUPTI and record once, as CUPTI's first use can take seconds.
+                cupti = library.vendor()
+                cupti.get_timestamp()
+                self._library = library.libcupti()
+                self._cupti = cupti
+                _armed.add(self)
+                forked_child.register(self)
+                self._open(detail=False)
+                session, self._session = self._session, None
+                if session is not None:
+                    self._with_devices(session.stop().tables)
             self._begun_ns = clock.now()
             self._open(request.detail)
             self._first = read(clock.now, self._cupti.get_timestamp)
@@ -158,7 +173,12 @@ class Cupti:
         lost, running = untimed(tables), unfinished(tables)
         if not recorded.idle:
             lost, running = 0, lost + running
-        astray = _astray_ns(tables, alignment, self._begun_ns, ended_ns)
+        # By how much the converted times of calls lie outside of the recording.
+        astray = 0
+        for name in ("runtime", "driver"):
+            if name in tables and len(tables[name]["start"]):
+                start = alignment.convert(tables[name]["start"].astype(np.int64))
+                astray = max(astray, self._begun_ns - int(start.min()), int(start.max()) - ended_ns)
         empty, launched = empty_graph_launches(recorded.tables, calls)
         error = alignment.error_ns
         said = (
@@ -169,7 +189,7 @@ class Cupti:
             (astray > _ASTRAY_NS, _ASTRAY.format(ms=astray / 1e6)),
             (error > _UNCERTAIN_NS, _UNCERTAIN.format(us=error / 1e3)),
         )
-        problems = recorded.problems + tuple(sentence for is_so, sentence in said if is_so)
+        warnings = recorded.warnings + tuple(sentence for is_so, sentence in said if is_so)
         created = self._lineage.learn(recorded.nodes)
         data = CuptiRecords(
             self._kinds,
@@ -182,20 +202,7 @@ class Cupti:
             created,
             self._lineage.captured(nodes_that_ran(tables)),
         )
-        return Records(data, recorded.dropped + lost + running + strays, problems)
-
-    def _warm_up(self) -> None:
-        """Load CUPTI and record once, as CUPTI's first use can take seconds."""
-        cupti = library.vendor()
-        cupti.get_timestamp()
-        self._library = library.libcupti()
-        self._cupti = cupti
-        _armed.add(self)
-        forked_child.register(self)
-        self._open(detail=False)
-        session, self._session = self._session, None
-        if session is not None:
-            self._with_devices(session.stop().tables)
+        return Records(data, recorded.dropped + lost + running + strays, warnings)
 
     def _with_devices(self, tables: dict[str, Table]) -> dict[str, Table]:
         """Return tables with that of the devices, which one recording told for all."""
@@ -236,15 +243,6 @@ class Cupti:
         self._abandon_or_end()
 
 
-def _torch_profiles() -> bool:
-    """Tell whether PyTorch's profiler runs for the user.
-
-    It need not subscribe to CUPTI, and CUPTI before CUDA 13 does not tell what it has enabled.
-    """
-    torch = sys.modules.get("torch")
-    return torch is not None and "kineto" not in OWN and torch.autograd._profiler_enabled()
-
-
 def _new_buffers(count: int = COUNT) -> Buffers:
     """Return `count` buffers, or fewer if the system does not reserve as much address space."""
     try:
@@ -253,16 +251,6 @@ def _new_buffers(count: int = COUNT) -> Buffers:
         if count < 16:
             raise
     return _new_buffers(count // 4)
-
-
-def _astray_ns(tables: Any, alignment: Alignment, begin: int, end: int) -> int:
-    """Return by how much the converted times of calls lie outside of the recording."""
-    furthest = 0
-    for name in ("runtime", "driver"):
-        if name in tables and len(tables[name]["start"]):
-            start = alignment.convert(tables[name]["start"].astype(np.int64))
-            furthest = max(furthest, begin - int(start.min()), int(start.max()) - end)
-    return furthest
 
 
 _armed: weakref.WeakSet[Cupti] = weakref.WeakSet()
@@ -275,3 +263,93 @@ def _finish_all() -> None:
 
 
 atexit.register(_finish_all)
+
+
+# Aligns CUPTI's clock with the measurement's clock.
+
+REPEATS = 16  # any reading may be interrupted: the tightest bounds count
+
+
+_RATE = 1e-3  # clocks that count nanoseconds differ by less
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """CUPTI's clock (`theirs`), read between two readings of the measurement's in nanoseconds."""
+
+    before: int
+    theirs: int
+    after: int
+
+
+def read(
+    ours: Callable[[], int], theirs: Callable[[], int], repeats: int = REPEATS
+) -> list[Reading]:
+    """Return readings of CUPTI's clock between readings of the measurement's clock."""
+    return [Reading(ours(), theirs(), ours()) for _ in range(repeats)]
+
+
+def align(first: Sequence[Reading], last: Sequence[Reading]) -> Alignment:
+    """Return the alignment that readings at the beginning and at the end of a recording tell.
+
+    If one offset suits all readings, the offset is constant. Else the clocks ran apart: the
+    offset changes evenly, and the error covers a change at a single moment. If CUPTI's clock does
+    not count nanoseconds, rate and offset are those of a line through the readings, and the error
+    is by how much the line misses them.
+
+    >>> align([Reading(10, 100, 14)], [Reading(50, 140, 54)])
+    Alignment(times=(100, 140), offsets=(-88, -88), error_ns=2)
+    """
+    # Tell whether CUPTI's clock surely runs at a rate of its own, at each end and in between.
+    # A clock that was set runs at the same rate as ours at each end.
+    spans = (first[0], first[-1]), (last[0], last[-1]), (first[0], last[-1])
+    rates = [_rate(*span) for span in spans]
+    counts_otherwise = all(low > 1 + _RATE for low, _ in rates) or all(
+        high < 1 - _RATE for _, high in rates
+    )
+    if counts_otherwise:
+        return _fitted(first, last)
+    (low, high), (later_low, later_high) = _bounds(first), _bounds(last)
+    times = first[0].theirs, last[-1].theirs
+    if max(low, later_low) <= min(high, later_high):
+        low, high = max(low, later_low), min(high, later_high)
+        return Alignment(times, ((low + high) // 2,) * 2, _half(low, high))
+    offsets = (low + high) // 2, (later_low + later_high) // 2
+    step = abs(offsets[1] - offsets[0])
+    return Alignment(times, offsets, step + max(_half(low, high), _half(later_low, later_high)))
+
+
+def _rate(begin: Reading, end: Reading) -> tuple[float, float]:
+    """Return the least and the greatest rate of CUPTI's clock between two readings."""
+    passed, most = end.theirs - begin.theirs, max(1, end.after - begin.before)
+    least = end.before - begin.after
+    return passed / most, passed / least if least > 0 else float("inf")
+
+
+def _fitted(first: Sequence[Reading], last: Sequence[Reading]) -> Alignment:
+    """Return the line through the tightest reading at each end; its error is all readings'."""
+    ends = [min(readings, key=lambda one: one.after - one.before) for readings in (first, last)]
+    times = ends[0].theirs, ends[1].theirs
+    offsets = _middle(ends[0]) - times[0], _middle(ends[1]) - times[1]
+    line = Alignment(times, offsets)
+    readings = (*first, *last)
+    met = line.convert(np.array([one.theirs for one in readings], np.int64)).tolist()
+    pairs = zip(met, readings, strict=True)
+    missed = max(max(one.before - at, at - one.after) for at, one in pairs)
+    widest = max(_half(one.before, one.after) for one in ends)
+    return Alignment(times, offsets, widest + max(0, missed))
+
+
+def _middle(reading: Reading) -> int:
+    return (reading.before + reading.after) // 2
+
+
+def _bounds(readings: Sequence[Reading]) -> tuple[int, int]:
+    """Return the least and the greatest offset that suit all readings."""
+    low = max(reading.before - reading.theirs for reading in readings)
+    high = min(reading.after - reading.theirs for reading in readings)
+    return min(low, high), max(low, high)
+
+
+def _half(low: int, high: int) -> int:
+    return (high - low + 1) // 2

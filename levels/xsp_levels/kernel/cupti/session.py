@@ -1,4 +1,4 @@
-"""Empty buffers in; tables of the records that CUPTI makes during one recording out.
+"""Collects the records that CUPTI makes during one recording into tables.
 
 A `CuptiSession` subscribes to CUPTI and enables records when the object is made; `stop`
 flushes and reads the records. Between the two no Python runs on CUPTI's behalf.
@@ -65,7 +65,7 @@ class RawRecords:
         texts: The texts that pointers in the tables point to, by pointer.
         nodes: Events of nodes of CUDA graphs.
         dropped: Number of records that CUPTI says were lost.
-        problems: Sentences about records that are missing or could not be read.
+        warnings: Sentences about records that are missing or could not be read.
         idle: Whether the devices had ended all work: what has no times had no place for them.
     """
 
@@ -73,7 +73,7 @@ class RawRecords:
     texts: dict[int, str] = field(default_factory=dict)
     nodes: Events = field(default_factory=no_events)
     dropped: int = 0
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     idle: bool = True
 
 
@@ -129,7 +129,12 @@ class CuptiSession:
         # The kernel's numbers of threads, which the providers of other levels know as well.
         self._held.callback(cupti.set_thread_id_type, cupti.get_thread_id_type())
         cupti.set_thread_id_type(cupti.ActivityThreadIdType.SYSTEM)
-        self._leave_vain_waits_out()
+        # Have CUPTI record no query of an event or a stream that was answered with "not yet".
+        enable = getattr(self._cupti, "activity_enable_all_sync_records", None)
+        if enable is not None:
+            with contextlib.suppress(self._cupti.cuptiError):
+                enable(0)
+                self._held.callback(enable, 1)
         for name in self._kinds:
             self._enable(getattr(cupti.ActivityKind, name))
         for name in self._dumped:
@@ -137,7 +142,9 @@ class CuptiSession:
             cupti.activity_enable_and_dump(kind)
             self._enabled.callback(cupti.activity_disable, kind)
         self._choose_calls()
-        self._watch_nodes(subscriber)
+        for event in (CREATED, CLONED):
+            self._cupti.enable_callback(1, subscriber, RESOURCE, event)
+            self._enabled.callback(self._cupti.enable_callback, 0, subscriber, RESOURCE, event)
 
     def _refuse_rivals(self) -> None:
         """Raise if another tool has kernels recorded: its buffers would come to us, and be lost.
@@ -162,11 +169,6 @@ class CuptiSession:
         self._held.callback(cupti.unsubscribe, subscriber)
         return subscriber
 
-    def _watch_nodes(self, subscriber: int) -> None:
-        for event in (CREATED, CLONED):
-            self._cupti.enable_callback(1, subscriber, RESOURCE, event)
-            self._enabled.callback(self._cupti.enable_callback, 0, subscriber, RESOURCE, event)
-
     def end(self) -> None:
         """Disable everything, and forget the records; a step that fails stops no other step."""
         try:
@@ -189,8 +191,8 @@ class CuptiSession:
             self._disable()
             tables, texts, unread = self._read()
             nodes, unnoted = self._nodes.take()
-            problems = tuple(self._problems(unread, unnoted))
-            return RawRecords(tables, texts, nodes, dropped, problems, idle)
+            warnings = tuple(self._warnings(unread, unnoted))
+            return RawRecords(tables, texts, nodes, dropped, warnings, idle)
         finally:
             self.end()
 
@@ -211,7 +213,7 @@ class CuptiSession:
         with self._held:  # undone last
             self._enabled.close()
 
-    def _problems(self, unread: int, unnoted: int) -> Iterator[str]:
+    def _warnings(self, unread: int, unnoted: int) -> Iterator[str]:
         missing, refused = self._buffers.missing - self._kept_before, self._buffers.refused
         if missing > 0:
             yield (
@@ -239,14 +241,6 @@ class CuptiSession:
                 f"there was no room to note {unnoted} nodes of CUDA graphs; measure fewer captures "
                 "at once"
             )
-
-    def _leave_vain_waits_out(self) -> None:
-        """Have CUPTI record no query of an event or a stream that was answered with "not yet"."""
-        enable = getattr(self._cupti, "activity_enable_all_sync_records", None)
-        if enable is not None:
-            with contextlib.suppress(self._cupti.cuptiError):
-                enable(0)
-                self._held.callback(enable, 1)
 
     def _enable(self, kind: Any) -> None:
         self._cupti.activity_enable(kind)
@@ -306,7 +300,12 @@ class CuptiSession:
                     table = gather(content, places, how.dtypes[kind], form)
                     parts.setdefault(form.table, []).append(table)
                     for name in form.texts:
-                        _read_texts(table[name], texts)
+                        # Read texts while CUPTI still holds them; records share texts, so each is
+                        # read once.
+                        pointers = table[name]
+                        for pointer in set(pointers.tolist()) - texts.keys():
+                            if pointer:
+                                texts[pointer] = ctypes.string_at(pointer).decode(errors="replace")
         return {name: join(tables) for name, tables in parts.items()}, texts, unread
 
     def _sizes(self, address: int, length: int) -> Callable[[int, int], int | None]:
@@ -343,10 +342,3 @@ def _kept_alive(values: tuple[Any, ...], function: Callable[..., Any], *args: An
 def _check(cupti: Any, status: int) -> None:
     if status not in (0, _WARNING):
         raise cupti.cuptiError(status)
-
-
-def _read_texts(pointers: Any, texts: dict[int, str]) -> None:
-    """Read texts while CUPTI still holds them; records share texts, so each is read once."""
-    for pointer in set(pointers.tolist()) - texts.keys():
-        if pointer:
-            texts[pointer] = ctypes.string_at(pointer).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""Tables of CUPTI's records in; what is missing from them, or cannot be, out. Pure.
+"""Counts missing and impossible records in CUPTI's tables, and removes impossible ones. Pure.
 
 Kernels, copies and sets of which CUPTI tells no times, or times that cannot be, are left out of
 the rows and counted; launches of CUDA graphs without a kernel are counted.
@@ -65,7 +65,7 @@ def without_strays(
 def empty_graph_launches(
     tables: Mapping[str, Table], calls: Mapping[tuple[str, int], str]
 ) -> tuple[int, int]:
-    """Return how many launches of CUDA graphs have no activity at all, and how many there are.
+    """Return the count of CUDA graph launches without any activity, and the count of all.
 
     Args:
         tables: Columns of CUPTI's records, by name of the table.
@@ -75,16 +75,16 @@ def empty_graph_launches(
     busy = np.concatenate(made) if made else np.zeros(0, np.uint32)
     launches = [np.zeros(0, np.uint32)]
     for name in CALLS:
-        numbers = [n for (table, n), call in calls.items() if table == name and _is_graph(call)]
+        numbers = [
+            n
+            for (table, n), call in calls.items()
+            if table == name and call.startswith(("cudaGraphLaunch", "cuGraphLaunch"))
+        ]
         if name in tables and numbers:
             table = tables[name]
             launches.append(table["correlation_id"][np.isin(table["cbid"], numbers)])
     launched = np.unique(np.concatenate(launches))
     return int(np.count_nonzero(~np.isin(launched, busy))), len(launched)
-
-
-def _is_graph(call: str) -> bool:
-    return call.startswith(("cudaGraphLaunch", "cuGraphLaunch"))
 
 
 def _work(tables: Mapping[str, Table]) -> Iterator[Table]:

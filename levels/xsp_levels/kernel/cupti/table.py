@@ -1,4 +1,4 @@
-"""Buffers that CUPTI has filled in; a table of columns for each kind of record out.
+"""Reads buffers that CUPTI has filled into a table of columns for each kind of record.
 
 A buffer holds records of all kinds one after the other. Each record begins with the number
 of its kind, and all records of a kind are of one length in one version of CUPTI.

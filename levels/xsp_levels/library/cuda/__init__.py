@@ -1,4 +1,4 @@
-"""cuBLAS, cuBLASLt and cuDNN: messages of their loggers in, a row per computing call out.
+"""Records the computing calls of cuBLAS, cuBLASLt and cuDNN with the libraries' loggers.
 
 `provider` points the libraries' loggers (`logger`) at a `log`, which keeps messages with time
 and thread by callbacks in machine code; `call` parses messages into calls, `row` makes rows.

@@ -1,4 +1,4 @@
-"""Messages of the loggers of cuBLAS, cuBLASLt and cuDNN in, calls out. Pure.
+"""Parses messages of the loggers of cuBLAS, cuBLASLt and cuDNN into calls. Pure.
 
 Messages have the form of cuBLAS 13.4 and cuDNN 9.26:
 
@@ -87,11 +87,25 @@ def _all_calls(messages: Iterable[Message]) -> Iterator[CudaCall]:
         if message.origin == LT_FUNCTION:
             functions[message.thread] = message.text
         elif message.origin == LT_MESSAGE:
-            told = _lt_call(message, functions.pop(message.thread, ""))
+            function = functions.pop(message.thread, "")
+            pairs: dict[str, str] = dict(_PAIR.findall(message.text))
+            values = {name: value for name, value in pairs.items() if not _POINTER.search(value)}
+            stream = _address(pairs["stream"]) if "stream" in pairs else None
+            told = CudaCall(
+                "cuBLASLt", function, message.time_ns, message.thread, values=values, stream=stream
+            )
             if _TYPED.match(told.function):
                 around = (message.thread, CUBLAS)
                 if latest.get(message.thread) == CUBLAS and around in open_calls:
-                    open_calls[around] = _computed_by(open_calls[around], told)
+                    # A call of cuBLAS with the algorithm that ran, instead of the one asked for.
+                    call = open_calls[around]
+                    algorithm = told.values.get("algo")
+                    if algorithm is None or call.values.get("algo", "").startswith("["):
+                        open_calls[around] = call
+                    else:
+                        open_calls[around] = replace(
+                            call, values={**call.values, "algo": algorithm}
+                        )
                 continue
             latest[message.thread] = LT_MESSAGE
             yield told
@@ -155,23 +169,6 @@ def _values(text: str) -> Iterator[tuple[str, str]]:
                 scope, depth = "", -1
             if not _POINTER.search(match[3]):
                 yield scope + match[2], _NUMBERED.sub("", match[3].strip())
-
-
-def _lt_call(message: Message, function: str) -> CudaCall:
-    pairs: dict[str, str] = dict(_PAIR.findall(message.text))
-    values = {name: value for name, value in pairs.items() if not _POINTER.search(value)}
-    stream = _address(pairs["stream"]) if "stream" in pairs else None
-    return CudaCall(
-        "cuBLASLt", function, message.time_ns, message.thread, values=values, stream=stream
-    )
-
-
-def _computed_by(call: CudaCall, told: CudaCall) -> CudaCall:
-    """Return a call of cuBLAS with the algorithm that ran, instead of the one asked for."""
-    algorithm = told.values.get("algo")
-    if algorithm is None or call.values.get("algo", "").startswith("["):
-        return call
-    return replace(call, values={**call.values, "algo": algorithm})
 
 
 def _address(text: str) -> int:

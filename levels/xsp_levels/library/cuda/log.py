@@ -1,4 +1,4 @@
-"""Messages of CUDA libraries' loggers in; the messages with time and thread out.
+"""Keeps the messages of CUDA libraries' loggers, with time and thread.
 
 The loggers of cuBLAS, cuBLASLt and cuDNN call back on the calling thread, before a call does
 its work. The callbacks are the machine code below (see `xsp_levels.native.stub` for why): they

@@ -1,4 +1,4 @@
-"""MKL: lines of its verbose mode in, a row per BLAS, LAPACK or FFT call out.
+"""Records BLAS, LAPACK and FFT calls of MKL, a row per call, with MKL's verbose mode.
 
 `provider` opens an `MklWatch` (`breakpoint`) for every MKL in the process: `verbose` has MKL write
 its lines to memory, and `native.perf_event` records when each line is written. `line` parses

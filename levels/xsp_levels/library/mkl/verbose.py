@@ -1,4 +1,4 @@
-"""A library that contains MKL in, the lines of MKL's verbose mode out.
+"""Switches on the verbose mode of a library that contains MKL, and collects the mode's lines.
 
 MKL opens its output file anew for every line, to append; so the file can be one in memory, and
 the lines never reach standard output. The user's settings of the mode are restored.
@@ -137,7 +137,10 @@ class MklRecorder:
         finally:
             os.close(sink)
         if self._users_mode:
-            self._hand_on(lines)
+            with contextlib.suppress(OSError), _destination(self._users_file) as descriptor:
+                rest = memoryview(lines)
+                while rest:
+                    rest = rest[os.write(descriptor, rest) :]
         return lines.decode(errors="replace")
 
     def undo(self) -> None:
@@ -149,12 +152,6 @@ class MklRecorder:
         ctypes.memmove(self._file(), self._users_file + b"\0", len(self._users_file) + 1)
         os.close(self._sink)
         self._sink = None
-
-    def _hand_on(self, lines: bytes) -> None:
-        with contextlib.suppress(OSError), _destination(self._users_file) as descriptor:
-            rest = memoryview(lines)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
 
     def _mode(self) -> int:
         return getattr(self._library, _MODE)().contents.value

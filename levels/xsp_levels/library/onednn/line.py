@@ -1,4 +1,4 @@
-"""Lines of oneDNN's verbose mode in, a table with a row per primitive out. Pure.
+"""Parses lines of oneDNN's verbose mode into a table with a row per primitive. Pure.
 
 A line is a list of fields between commas. Versions 2 and 3 of oneDNN differ in the first
 fields (a marker, from 3.5 on a version of the format, a timestamp if asked for, from 3.1 on

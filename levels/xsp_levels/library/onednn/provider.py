@@ -1,14 +1,16 @@
-"""The oneDNN provider: lines of oneDNN's verbose mode in; rows of primitives out.
-
-Creating a primitive and executing a primitive each make a row.
-"""
+"""Observes oneDNN by the lines of its verbose mode: a row for each primitive made or executed."""
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import platform
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,7 +18,7 @@ import polars as pl
 from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, no_rows, span_rows
-from xsp_levels.library.onednn import carrier, switch
+from xsp_levels.library.onednn import switch
 from xsp_levels.library.onednn.line import LINE, Header, parse_header, parse_lines
 from xsp_levels.library.onednn.switch import OFF, PROFILE, OneDnnLibrary
 from xsp_levels.library.onednn.work import formats, work
@@ -42,17 +44,17 @@ _NO_TIMESTAMPS = (
     "reads that setting once; set ONEDNN_VERBOSE_TIMESTAMP=1 before the process starts"
 )
 _SHARED = (
-    "{}: what oneDNN prints is shown as always, but with timestamps, and "
-    "all of it is part of the measured overhead on every rung"
+    "{}: oneDNN prints in every pass, which slows all of them. Its lines while calls are "
+    "recorded go into the trace. Unset it to measure."
 )
 _ON_IN_CODE = "oneDNN's verbose mode was on already"
 _NOT_RESTORED = (
-    "ONEDNN_VERBOSE={} cannot be put back after a run that recorded oneDNN's calls: its verbose "
-    "mode is off since; unset the variable, or set it to 1 or 2"
+    "xsp cannot restore ONEDNN_VERBOSE={} after recording oneDNN's calls: its verbose mode is "
+    "off now; times are right. Unset the variable, or set it to 1 or 2."
 )
 _CLOCK_SET = (
-    "the machine's wall clock was set while oneDNN's calls were recorded, by {:.3f} ms: they may "
-    "lie as far from where they were"
+    "someone set the machine's clock by {:.3f} ms while oneDNN's calls were recorded; they may "
+    "lie as far from their place. Measure again."
 )
 
 
@@ -103,19 +105,22 @@ class OneDnn:
         self._tap: Tap | None = None
         self._begin = ClockReading(0, 0)
         self._setting = ""
-        self._shared = False  # whether the user has the mode on and sees the lines
+        self._shared = False  # whether the user has the mode on
 
     def unavailable(self) -> str | None:
         """Return why oneDNN cannot be observed here, or None if it can."""
         if self._useless is not None:
             return self._useless
-        if switch.libraries() or any(map(carrier.installed, carrier.BRINGING)):
+        if switch.libraries() or installed("torch"):
             return None
-        return _NONE
+        if not installed("tensorflow"):
+            return _NONE
+        on = switch.prints_anyway(switch.user_setting())
+        return None if on else f"calls are not seen of {HIDDEN.format('TensorFlow')}"
 
     def remark(self) -> str | None:
         """Return of which of the installed frameworks calls are seen, and of which not, and why."""
-        return carrier.remark()
+        return remark()
 
     def start(self, clock: Clock, request: Request) -> None:
         """Switch the verbose mode on, and take oneDNN's lines from now on."""
@@ -126,7 +131,7 @@ class OneDnn:
         if self._useless is not None:
             return
         with ExitStack() as undo, switch.timestamps_asked_for():
-            self._tap = open_tap(LINE, share=self._shared)
+            self._tap = open_tap(LINE)
             undo.callback(self._close)
             undo.callback(self._set, OFF)
             self._set(PROFILE)
@@ -137,16 +142,16 @@ class OneDnn:
         """Switch the verbose mode off, and return the lines that oneDNN printed meanwhile."""
         clock, tap = self._clock, self._tap
         if clock is None or tap is None:
-            return Records(None, problems=(self._useless,) if self._useless else ())
+            return Records(None, warnings=(self._useless,) if self._useless else ())
         end = _reading(clock)
         try:
             self._set(OFF)
         finally:
-            lines, problems = self._close()
+            lines, warnings = self._close()
         self._header = parse_header(lines, self._header)
         header = replace(self._header, **_facts(self._libraries, self._header))
         data = OneDnnRecords(lines, header, _threads(self._libraries), (self._begin, end))
-        return Records(data, dropped=_dropped(data), problems=(*problems, *self._remarks(data)))
+        return Records(data, dropped=_dropped(data), warnings=(*warnings, *self._remarks(data)))
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows: one per primitive executed or created. Pure."""
@@ -160,16 +165,15 @@ class OneDnn:
         return _rows(calls, data) if calls.height else no_rows()
 
     def _set(self, level: int) -> None:
-        for library in self._libraries:
-            if library.restores or not self._shared:
-                library.set_verbose(level)
+        for library in () if self._shared else self._libraries:
+            library.set_verbose(level)
 
     def _close(self) -> tuple[bytes, tuple[str, ...]]:
         tap, self._tap = self._tap, None
         if tap is None:
             return b"", ()
         taken = tap.close()
-        return taken.lines, taken.problems
+        return taken.lines, taken.warnings
 
     def _try_out(self) -> bool:
         """Return whether the user has the verbose mode on, by environment or in code.
@@ -181,13 +185,13 @@ class OneDnn:
         if library is None or (on and self._tried):
             return on
         first, self._tried = not self._tried, True
-        lines = _said(library, share=first)
+        lines = _said(library)
         on = on or b",exec," in lines
         if first:
             if not on:
                 self._set(PROFILE)
                 try:
-                    lines = _said(library, share=False)
+                    lines = _said(library)
                 finally:
                     self._set(OFF)
             self._judge(lines, library)
@@ -208,25 +212,24 @@ class OneDnn:
             by_environment = switch.prints_anyway(self._setting)
             why = f"ONEDNN_VERBOSE={self._setting} is set" if by_environment else _ON_IN_CODE
             remarks.append(_SHARED.format(why))
-        elif not (switch.restorable(self._setting) or self._all_restore()):
+        elif not switch.restorable(self._setting):
             remarks.append(_NOT_RESTORED.format(self._setting))
         begin, end = data.readings
         moved = end.offset_ns - begin.offset_ns
         if abs(moved) > _CLOCK_SET_NS:
             remarks.append(_CLOCK_SET.format(moved / 1e6))
         # Nobody misses calls of a library in a program without those that bring it.
-        if not self._libraries and not sys.modules.keys().isdisjoint(carrier.BRINGING):
+        if not self._libraries and "torch" in sys.modules:
             remarks.append(f"oneDNN's calls are missing: {_NONE}")
+        if hides_calls():
+            remarks.append(f"oneDNN's calls are missing of {HIDDEN.format('TensorFlow')}")
         return tuple(remarks)
 
-    def _all_restore(self) -> bool:
-        return all(library.restores for library in self._libraries)
 
-
-def _said(library: OneDnnLibrary, *, share: bool) -> bytes:
+def _said(library: OneDnnLibrary) -> bytes:
     """Return the lines that a library prints of a tiny primitive, in its present mode."""
     with switch.timestamps_asked_for():
-        tap = open_tap(LINE, share=share)
+        tap = open_tap(LINE)
         try:
             if library.try_out is not None:
                 library.try_out()
@@ -240,7 +243,7 @@ def _reading(clock: Clock) -> ClockReading:
 
 
 def _facts(libraries: Sequence[OneDnnLibrary], header: Header) -> dict[str, Any]:
-    """Return what is known of version and threads; of several copies each may have its own.
+    """Read version and threads; of several copies each may have its own.
 
     Lines do not tell which copy printed them.
     """
@@ -326,3 +329,77 @@ def _described(calls: pl.DataFrame) -> pl.DataFrame:
         flops=pl.Series([each.flops for each in works], dtype=pl.Int64),
         tensor_bytes=pl.Series([each.tensor_bytes for each in works], dtype=pl.Int64),
     )
+
+
+# Says of which installed frameworks the calls of oneDNN can be seen. Imports none of them.
+
+HIDDEN = (
+    "{}, whose oneDNN has no switch (ONEDNN_VERBOSE=profile_exec and ONEDNN_VERBOSE_TIMESTAMP=1, "
+    "set before the process starts, have it print its calls, in every run)"
+)
+_OFF = "not of TensorFlow, for TF_ENABLE_ONEDNN_OPTS=0 is set: its kernels are Eigen's"
+_TOO_OLD = (
+    "not of TensorFlow, which on this processor calls oneDNN only where TF_ENABLE_ONEDNN_OPTS=1 is "
+    "set: its kernels are Eigen's"
+)
+# What TensorFlow looks for before it calls oneDNN unasked, on x86: its tensorflow/core/util/util.cc
+_FEATURES = frozenset(
+    {"avx512_vnni", "avx512_bf16", "avx_vnni", "amx_tile", "amx_int8", "amx_bf16"}
+)
+_CPUINFO = Path("/proc/cpuinfo")
+_XLA = (
+    "of JAX where XLA was asked to call oneDNN (XLA_FLAGS='--xla_cpu_use_onednn=true "
+    "--xla_cpu_experimental_onednn_fusion_type=LIBRARY_FUSION_TYPE_DOT'): its own kernels, "
+    "Eigen's and YNNPACK's are operators"
+)
+_MLAS = "not of ONNX Runtime, whose kernels are MLAS's: they are its nodes"
+_ASKED = re.compile(r"onednn\S*=(?!false|0|NONE)", re.IGNORECASE)
+
+
+def installed(package: str) -> bool:
+    """Tell whether a package can be imported."""
+    return importlib.util.find_spec(package) is not None
+
+
+def remark(environment: Mapping[str, str] = os.environ) -> str | None:
+    """Return a sentence about the installed frameworks; None if there is none.
+
+    Args:
+        environment: The variables that tell oneDNN to print, and TensorFlow and XLA to use it.
+    """
+    seen = ["PyTorch"] if installed("torch") else []
+    others = []
+    for package, name in (("tensorflow", "TensorFlow"), ("jaxlib", "JAX")):
+        if installed(package):
+            why = _why_not(name, environment)
+            others += [why] if why else []
+            seen += [] if why else [name]
+    others += [_MLAS] if installed("onnxruntime") else []
+    parts = [f"of {' and '.join(seen)}"] * bool(seen) + others
+    return f"calls are seen {'; '.join(parts)}" if parts else None
+
+
+def hides_calls(environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether this process uses TensorFlow, and it calls a oneDNN that does not print."""
+    asked = environment.get("TF_ENABLE_ONEDNN_OPTS", "").lower()
+    on = switch.prints_anyway(switch.user_setting(environment))
+    return "tensorflow" in sys.modules and not on and _why_not_asked(asked) is None
+
+
+def _why_not(name: str, environment: Mapping[str, str]) -> str | None:
+    """Return why a framework's calls of oneDNN are not seen, or when; None if all are."""
+    if not switch.prints_anyway(switch.user_setting(environment)):
+        return f"not of {HIDDEN.format(name)}"
+    if name == "TensorFlow":
+        return _why_not_asked(environment.get("TF_ENABLE_ONEDNN_OPTS", "").lower())
+    return None if _ASKED.search(environment.get("XLA_FLAGS", "")) else _XLA
+
+
+def _why_not_asked(setting: str) -> str | None:
+    """Return why TensorFlow calls no oneDNN, by its setting or else by the processor."""
+    if setting in ("0", "false"):
+        return _OFF
+    if setting in ("1", "true") or platform.machine() != "x86_64":
+        return None
+    flags = re.search(r"^flags\s*:(.*)$", _CPUINFO.read_text(), re.MULTILINE)
+    return None if flags is None or _FEATURES & set(flags[1].split()) else _TOO_OLD

@@ -1,9 +1,9 @@
-"""The libraries of this process in; copies of oneDNN, and a function that sets their mode, out.
+"""Finds the copies of oneDNN in this process, and functions that set their verbose mode.
 
 oneDNN is mostly linked into a framework. If the framework exports oneDNN's C interface,
 `dnnl_set_verbose` is called in the loaded library; PyTorch hides the interface and has a
-function of its own; TensorFlow and JAX leave the function out, and its variables are set
-(`setting`). Elsewhere oneDNN cannot be asked for its mode; only the environment tells.
+function of its own. The copies of TensorFlow and JAX have no such function: they print if the
+environment said so when the process began. oneDNN cannot be asked for its mode.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from xsp_levels.library.onednn.setting import hidden_setting
 from xsp_levels.native import mapping
 
 PYTORCH = "PyTorch"
@@ -27,11 +26,6 @@ _VARIABLES = ("ONEDNN_VERBOSE", "DNNL_VERBOSE", "MKLDNN_VERBOSE")
 _EXECUTION = frozenset({"1", "2", "-1", "all", "profile", "profile_exec"})
 _RESTORABLE = frozenset({"", "0", "none", "error"})
 _SYMBOLS = ("dnnl_set_verbose", "mkldnn_set_verbose")
-_HOLDERS = {
-    "libtensorflow_cc.so": "TensorFlow",
-    "libjax_common.so": "JAX",
-    "xla_extension.so": "JAX",  # before jaxlib 0.5.3
-}
 _BUILT_WITH = re.compile(r"MKL-DNN v(\d+\.\d+\.\d+)")
 
 
@@ -44,32 +38,22 @@ class OneDnnLibrary:
         set_verbose: Sets the verbose mode (0, 1, 2); returns whether that worked.
         try_out: Runs a tiny primitive; None if there is no easy way to run one.
         version: Such as `3.7.1`; None if only oneDNN's header tells.
-        restores: Whether setting mode 0 puts back the mode that the user had, and not 0.
     """
 
     owner: str
     set_verbose: Callable[[int], bool]
     try_out: Callable[[], object] | None = None
     version: str | None = None
-    restores: bool = False
 
 
 def libraries() -> tuple[OneDnnLibrary, ...]:
     """Return every copy of oneDNN that is loaded and can be switched."""
-    paths = tuple(mapping.libraries(mapping.mappings()))
-    hidden = (_hidden(path) for path in paths if owner(path) is not None)
-    return (*_of_torch(), *_exported(paths), *(each for each in hidden if each is not None))
+    return (*_of_torch(), *_exported(tuple(mapping.libraries(mapping.mappings()))))
 
 
-def owner(path: str) -> str | None:
-    """Return the framework whose library holds a oneDNN without an interface; or None."""
-    name = os.path.basename(path)
-    return next((each for start, each in _HOLDERS.items() if name.startswith(start)), None)
-
-
-def user_setting() -> str:
+def user_setting(environment: Mapping[str, str] = os.environ) -> str:
     """Return the verbose mode that the user's environment sets, in small letters; or ''."""
-    values = (os.environ.get(name) for name in _VARIABLES)
+    values = (environment.get(name) for name in _VARIABLES)
     return next((value.strip().lower() for value in values if value), "")
 
 
@@ -124,16 +108,6 @@ def _exported(paths: tuple[str, ...]) -> tuple[OneDnnLibrary, ...]:
             if function is not None and address not in known:
                 known[address] = OneDnnLibrary(os.path.basename(path), _switch(function))
     return tuple(known.values())
-
-
-@functools.lru_cache(maxsize=8)
-def _hidden(path: str) -> OneDnnLibrary | None:
-    """Return the copy in a framework's library; None if its mode cannot be set."""
-    found = hidden_setting(path)
-    if found is None:
-        return None
-    name = owner(path) or os.path.basename(path)
-    return OneDnnLibrary(name, found.set_verbose, version=found.version, restores=True)
 
 
 def _switch(function: Callable[[ctypes.c_int], int]) -> Callable[[int], bool]:

@@ -1,4 +1,4 @@
-"""Fields of a line about a oneDNN primitive in; its operations and bytes out. Pure.
+"""Counts operations and bytes of a oneDNN primitive from the fields of its line. Pure.
 
 Operations are counted as PyTorch's `torch.utils.flop_counter` does: a multiplication and an
 addition are two operations, also where a convolution's kernel lies over padding (oneDNN's
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 # Bytes of oneDNN's data types (dnnl_types.h).
@@ -41,8 +41,6 @@ _SIZES = re.compile(r"([a-z]+)(\d+)")
 _GATES = {"vanilla_rnn": 1, "vanilla_lstm": 4, "vanilla_gru": 3, "lbr_gru": 3}
 _GATES |= {"vanilla_augru": 3, "lbr_augru": 3}
 _SPATIAL = "dhw"
-
-Dims = Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)

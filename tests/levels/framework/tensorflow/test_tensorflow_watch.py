@@ -1,79 +1,42 @@
-"""Programs with tiny TensorFlow models: which evaluations a watcher finds in them."""
+"""Programs with tiny TensorFlow models: which calls, steps and parts their traces have."""
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from xsp.provider import ModelCall
-from xsp_levels.framework.tensorflow.program.call import TensorFlowCall, model_call
-from xsp_levels.framework.tensorflow.program.watcher import Watch
+import xsp
+from xsp_levels.framework.keras.calls import KerasCall
+from xsp_levels.framework.tensorflow.program.call import model_call
 
 tf: Any = pytest.importorskip("tensorflow")
 keras: Any = pytest.importorskip("keras")
 
 X, Y = np.ones((10, 4), np.float32), np.ones((10, 2), np.float32)
-STEP = "mlp training step"
 
 
-class Log:
-    """Evaluations that write down what they are told."""
-
-    by_hand = False
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-        self.calls: list[ModelCall] = []
-        self.marks: list[str] = []
-        self.problems: list[str] = []
-
-    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
-        """Leave the call to `run`."""
-        return None
-
-    def run(self, call: ModelCall) -> Any:
-        result = call()
-        self.said.append(f"{call.subject} {call.phase}".strip())
-        self.calls.append(call)
-        return result
-
-    def begin(self, call: ModelCall | None) -> None:
-        assert call is not None
-        self.said.append(f"begin {call.subject} {call.phase}")
-        self.calls.append(call)
-
-    def identify(self, call: ModelCall) -> None:
-        raise AssertionError(call)
-
-    def extend(self, until_ns: int | None = None, pauses: Any = ()) -> None:
-        assert until_ns is not None
-
-    def end(self, variant: str = "", calls: int = 1) -> None:
-        self.said.append(f"end {variant} {calls}")
-
-    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
-        assert start_ns <= end_ns
-        assert not attributes
-        self.marks.append(name)
-
-    def problem(self, message: str) -> None:
-        self.problems.append(message)
+def profiled(levels: Any = "model") -> xsp.profile:
+    return xsp.profile(levels=levels, repeat=False, progress=False)
 
 
-@contextmanager
-def watched() -> Iterator[Log]:
-    log = Log()
-    watch = Watch(log)
-    try:
-        yield log
-    finally:
-        watch.close()
+def calls(prof: xsp.profile) -> dict[str, int]:
+    return {group["name"]: group["calls"] for group in prof.trace.metadata["groups"]}
+
+
+def counts(prof: xsp.profile) -> dict[str, int]:
+    """Return how often each span outside of calls came; first ones are told without "first"."""
+    found: dict[str, int] = {}
+    for row in prof.trace.spans.iter_rows(named=True):
+        name = row["name"].removeprefix("first ")
+        found[name] = found.get(name, 0) + round(row["attributes"]["calls"])
+    return found
 
 
 @pytest.fixture
@@ -92,25 +55,12 @@ def trained_by_hand(model: Any) -> None:
         optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
 
 
-def test_a_call_of_a_model_is_an_evaluation_with_its_inputs(mlp: Any) -> None:
-    with watched() as log:
-        mlp(X)
-    assert log.said == ["mlp"]
-    assert log.calls[0].inputs == (((10, 4), "float32"),)
-    assert log.calls[0].hazard() is None
-
-
-def test_a_model_in_a_model_is_no_evaluation_of_its_own(mlp: Any) -> None:
-    outer = keras.Sequential([mlp, keras.layers.Dense(1)], name="outer")
-    with watched() as log:
-        outer(X)
-    assert log.said == ["outer"]
-
-
-def test_a_model_that_is_built_by_its_call_is_found() -> None:
-    with watched() as log:
-        keras.Sequential([keras.layers.Dense(2)], name="lazy")(X)
-    assert log.said == ["lazy"]
+def test_calls_of_a_model_are_a_group_by_name_and_shape(mlp: Any) -> None:
+    with profiled() as prof:
+        for _ in range(3):
+            mlp(X)
+        mlp(X[:2])
+    assert calls(prof) == {"mlp 10×4": 3, "mlp 2×4": 1}
 
 
 def test_models_of_one_name_are_told_apart() -> None:
@@ -118,92 +68,87 @@ def test_models_of_one_name_are_told_apart() -> None:
         return keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)], name="same")
 
     one, other = same(), same()
-    with watched() as log:
+    with profiled() as prof:
         one(X)
         other(X)
         one(X)
-    assert log.said == ["same", "same (2)", "same"]
+    assert calls(prof) == {"same 10×4": 2, "same (2) 10×4": 1}
 
 
-def test_a_call_in_training_mode_is_not_repeated_unasked(mlp: Any) -> None:
-    with watched() as log:
-        mlp(X, training=True)
-    assert "training=True" in (log.calls[0].hazard() or "")
-
-
-def test_a_function_that_is_traced_anew_is_named_once_it_has_been_called() -> None:
+def test_a_function_that_is_traced_anew_is_named() -> None:
     def grown(given: Any) -> Any:
         return given + 1.0
 
-    call, named = tf.function(grown), []
-    with watched() as log:
+    call, same = tf.function(grown), tf.function(grown)
+    with profiled() as prof:
         for size in (2, 2, 3, 3):
             call(tf.ones(size))
-            named.append(["the function grown was traced anew" in each for each in log.problems])
-    assert named == [[], [], [True], [True]]
+            same(tf.ones(4))
+    told = [p for p in map(str, prof.trace.warnings) if "TensorFlow traced grown again" in p]
+    assert len(told) == 1
 
 
-def test_each_step_of_predict_is_an_evaluation(mlp: Any) -> None:
-    with watched() as log:
+def test_predict_calls_the_model_once_a_batch_and_loads_data(mlp: Any) -> None:
+    with profiled() as prof:
         mlp.predict(X, batch_size=5, verbose=0)
         mlp.predict_on_batch(X)
-    assert log.said == ["mlp"] * 3
-    assert log.calls[0].inputs == (((5, 4), "float32"),)
-    assert log.calls[0].hazard() is None
-    assert log.marks.count("data loading") == 2
+    assert calls(prof) == {"mlp 5×4": 2, "mlp 10×4": 1}
+    assert counts(prof)["data loading"] == 2
 
 
-def test_each_step_of_fit_and_evaluate_is_an_evaluation(mlp: Any) -> None:
+def test_fit_and_evaluate_have_training_and_test_steps(mlp: Any) -> None:
     mlp.compile("sgd", "mse")
-    with watched() as log:
+    with profiled() as prof:
         mlp.fit(X, Y, batch_size=5, epochs=2, validation_data=(X, Y), verbose=0)
-        mlp.train_on_batch(X, Y)
-    assert log.said == [*[STEP, STEP, "mlp test step", "mlp test step"] * 2, STEP]
-    assert "iterator" in (log.calls[0].hazard() or "")
+    found = {name.rpartition(" step")[0]: count for name, count in calls(prof).items()}
+    assert found == {"mlp training": 4, "mlp test": 4}
 
 
 def test_fit_without_graphs_has_parts_in_its_steps(mlp: Any) -> None:
     mlp.compile(keras.optimizers.SGD(), "mse", run_eagerly=True)
-    with watched() as log:
+    with profiled() as prof:
         mlp.fit(X, Y, batch_size=5, verbose=0)
         mlp.evaluate(X, Y, batch_size=10, verbose=0)
-    begin, end = f"begin {STEP}", "end SGD 1 1"
-    assert log.said == [begin, end, begin, end, "mlp"]
+    assert calls(prof) == {"mlp training step 5×4": 2, "mlp 10×4": 1}
+    assert counts(prof)["backward"] == counts(prof)["optimizer step"] == 2
 
 
-def test_a_loop_with_a_tape_has_steps_until_the_optimizer(mlp: Any) -> None:
-    with watched() as log:
+def test_a_loop_with_a_tape_has_steps_with_all_their_parts(mlp: Any) -> None:
+    with profiled() as prof:
         trained_by_hand(mlp)
-    assert log.said == [f"begin {STEP}", "end SGD 1 1"] * 2
-    assert log.marks[:2] == ["start of data loading", "data loading"]
-    assert log.marks[-1] == "end of data loading"
+    assert calls(prof) == {"mlp training step 5×4": 2}
+    found = counts(prof)
+    assert found["backward"] == found["optimizer step"] == found["data loading"] == 2
+    assert found["start of data loading"] == found["end of data loading"] == 1
 
 
-def test_watched_training_ends_with_the_same_bits(mlp: Any) -> None:
+def test_profiled_training_ends_with_the_same_bits(mlp: Any) -> None:
     twin = keras.models.clone_model(mlp)
     twin.set_weights(mlp.get_weights())
     trained_by_hand(twin)
-    with watched():
+    with profiled(2):
         trained_by_hand(mlp)
     for one, other in zip(mlp.get_weights(), twin.get_weights(), strict=True):
         assert one.tobytes() == other.tobytes()
 
 
-def test_a_function_is_an_evaluation_by_its_own_name() -> None:
+def test_functions_and_their_traces_are_called_by_name() -> None:
     @tf.function  # type: ignore[untyped-decorator]
     def double(x: Any) -> Any:
         return x * 2
 
-    with watched() as log:
+    concrete = double.get_concrete_function(tf.constant(X))
+    with profiled() as prof:
         double(X)
-        double.get_concrete_function(tf.constant(X))(tf.constant(X))
-    assert log.said[0] == "double"
-    assert len(log.said) == 2
-    assert log.calls[0].hazard() is None
+        concrete(tf.constant(X))
+    assert sorted(calls(prof).values()) == [1, 1]
+    assert all("double" in name for name in calls(prof))
 
 
-def test_a_function_that_trains_is_a_training_step_from_its_first_call_on(mlp: Any) -> None:
+@pytest.mark.parametrize("traced_before", [False, True])
+def test_a_function_that_trains_is_a_training_step(mlp: Any, traced_before: bool) -> None:
     optimizer = keras.optimizers.SGD(0.1)
+    optimizer.build(mlp.trainable_variables)
 
     @tf.function  # type: ignore[untyped-decorator]
     def train(x: Any, y: Any) -> Any:
@@ -212,32 +157,21 @@ def test_a_function_that_trains_is_a_training_step_from_its_first_call_on(mlp: A
         gradients = tape.gradient(loss, mlp.trainable_variables)
         optimizer.apply_gradients(zip(gradients, mlp.trainable_variables, strict=True))
 
-    with watched() as log:
+    if traced_before:
         train(X, Y)
-        train(X, Y)
-    assert log.said == ["train training step"] * 2
-    assert "writes to variables" in (log.calls[1].hazard() or "")
+    with profiled() as prof:
+        for _ in range(3):
+            train(X, Y)
+    assert calls(prof) == {"train training step 10×4": 3}
 
 
-def test_tracing_a_function_is_no_evaluation(mlp: Any) -> None:
-    with watched() as log:
+def test_tracing_a_function_is_no_call(mlp: Any) -> None:
+    with profiled() as prof, xsp.span("tracing"):
         tf.function(mlp).get_concrete_function(tf.constant(X))
-    assert log.said == []
+    assert calls(prof) == {}
 
 
-def test_looking_at_a_function_does_not_trace_it() -> None:
-    traced = []
-
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32)])  # type: ignore[untyped-decorator]
-    def double(x: Any) -> Any:
-        traced.append("traced")
-        return x * 2
-
-    assert model_call(double, (X[0],), {}) is not None
-    assert traced == []
-
-
-def test_functions_from_a_file_are_evaluations(tmp_path: Path) -> None:
+def test_functions_from_a_file_are_called(tmp_path: Path) -> None:
     class Doubles(tf.Module):  # type: ignore[misc]
         @tf.function  # type: ignore[untyped-decorator]
         def __call__(self, x: Any) -> Any:
@@ -247,87 +181,126 @@ def test_functions_from_a_file_are_evaluations(tmp_path: Path) -> None:
     made(tf.constant(X))
     tf.saved_model.save(made, str(tmp_path / "model"))
     loaded = tf.saved_model.load(str(tmp_path / "model"))
-    with watched() as log:
+    with profiled() as prof:
         loaded(tf.constant(X))
-    assert len(log.said) == 1
-    assert log.said[0].startswith("SavedModel")
-    assert log.calls[0].hazard() is None
+    [name] = calls(prof)
+    assert name.startswith("SavedModel")
 
 
-def test_a_session_runs_evaluations_named_by_what_is_fetched() -> None:
-    v1 = tf.compat.v1
-    with tf.Graph().as_default(), v1.Session() as session:
-        given = v1.placeholder(tf.float32, (None, 4), name="given")
-        weights = v1.get_variable("weights", (4, 2))
-        made = tf.matmul(given, weights, name="made")
-        train = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_mean(made))
-        session.run(v1.global_variables_initializer())
-        with watched() as log:
-            session.run(made, {given: X})
-            session.run(train, {given: X})
-    assert log.said == ["made", "GradientDescent training step"]
-    assert log.calls[0].inputs == (((10, 4), "float32"),)
-    assert [call.hazard() is None for call in log.calls] == [True, False]
-
-
-def test_what_a_call_raises_comes_through_and_ends_nothing_else(mlp: Any) -> None:
-    with watched() as log:
-        with pytest.raises(ValueError, match="incompatible"):
-            mlp(np.ones((2, 5), np.float32))
-        mlp(X)
-    assert log.said == ["mlp"]
-
-
-def test_a_step_that_raises_is_closed(mlp: Any) -> None:
-    with watched() as log:
+def test_what_a_call_raises_comes_through(mlp: Any) -> None:
+    with profiled() as prof:
         with tf.GradientTape(), pytest.raises(ValueError, match="incompatible"):
             mlp(np.ones((2, 5), np.float32))
         mlp(X)
-    assert log.said == [f"begin {STEP}", "end without backward 1", "mlp"]
+    assert calls(prof)["mlp 10×4"] == 1
 
 
-def test_calls_from_a_generator_and_from_threads_are_found(mlp: Any) -> None:
+def test_calls_from_a_generator_and_from_threads_are_counted(mlp: Any) -> None:
     def batches() -> Iterator[Any]:
         for _ in range(2):
             yield mlp(X)
 
-    with watched() as log:
+    with profiled() as prof:
         list(batches())
         threads = [threading.Thread(target=mlp, args=(X,)) for _ in range(3)]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    assert log.said == ["mlp"] * 5
+    assert calls(prof) == {"mlp 10×4": 5}
 
 
-def test_gradients_outside_of_a_training_step_are_parts() -> None:
-    with watched() as log:
-        x = tf.Variable(2.0)
-        with tf.GradientTape() as tape:
-            y = x * x
-        tape.gradient(y, x)
-    assert log.said == []
-    assert log.marks == ["backward"]
+def test_layers_and_operators_lie_in_the_calls(mlp: Any) -> None:
+    mlp(X), mlp.predict_on_batch(X)
+    with profiled(2) as prof:
+        for _ in range(40):
+            mlp(X)
+            mlp.predict_on_batch(X)
+    assert sorted(calls(prof).values()) == [40, 40]
+    for trace in prof.groups.values():
+        trace.check()
+        layers = set(trace.spans.filter(kind="layer")["name"])
+        assert {"dense", "batch_normalization"} <= {name.rstrip("_0123456789") for name in layers}
+        assert trace.spans.filter(kind="op").height
 
 
-def test_a_program_that_marks_by_hand_is_told_of_parts_alone(mlp: Any) -> None:
-    log = Log()
-    log.by_hand = True
-    watch = Watch(log)
-    try:
-        trained_by_hand(mlp)
-    finally:
-        watch.close()
-    assert log.said == []
-    assert {"backward", "optimizer step", "data loading"} <= set(log.marks)
+def test_brief_operators_are_counted_and_self_times_sum_to_the_block() -> None:
+    model = keras.Sequential(
+        [keras.layers.Input((4,)), keras.layers.Dense(8), keras.layers.Dense(2)]
+    )
+    model.compile("adam", "mse")
+    with profiled(2) as prof:  # after some hundred steps TensorFlow knows what is brief
+        model.fit(np.ones((400, 4), "f4"), np.ones((400, 2), "f4"), batch_size=1, verbose=0)
+    prof.trace.check()
+    spans = prof.trace.spans
+    assert spans["self_ns"].sum() == pytest.approx(spans["latency_ns"][0], rel=1e-6)
+    steps = spans.filter(name="optimizer")["attributes"].struct.field("calls").item()
+    updates = spans.filter(name="AssignSubVariableOp")["attributes"].struct.field("calls").item()
+    assert updates == 4 * steps  # of two kernels and two biases
 
 
-def test_a_given_model_or_function_is_known(mlp: Any) -> None:
-    known = model_call(mlp, (X,), {})
-    assert isinstance(known, TensorFlowCall)
-    assert (known.subject, known.inputs) == ("mlp", (((10, 4), "float32"),))
-    function = model_call(tf.function(mlp), (X,), {})
-    assert function is not None
-    assert function.subject == "mlp"
-    assert model_call(len, ("",), {}) is None
+def test_the_programs_own_profiler_works_in_the_block(mlp: Any, tmp_path: Path) -> None:
+    with profiled(2) as prof:
+        for number in range(40):
+            if number in (2, 20):
+                tf.profiler.experimental.start(str(tmp_path))
+            mlp(X)
+            if number in (4, 30):
+                tf.profiler.experimental.stop()
+    assert calls(prof) == {"mlp 10×4": 40}
+
+
+def test_a_model_dies_when_the_program_lets_go_of_it() -> None:
+    with profiled(2) as prof:
+        model = keras.Sequential([keras.layers.Dense(2)], name="short")
+        model.compile("sgd", "mse")
+        model.fit(X, Y, verbose=0)
+        for _ in range(5):
+            model(X)
+        gone = weakref.ref(model)
+        del model
+    gc.collect()
+    assert gone() is None  # within the block, a window of layers keeps those that it recorded
+    assert prof.trace.metadata["groups"]
+
+
+def test_a_call_is_repeated_unasked_only_if_it_changes_nothing(mlp: Any) -> None:
+    assert KerasCall.of(mlp, (X,), {}).hazard() is None
+    assert "training=True" in str(KerasCall.of(mlp, (X,), {"training": True}).hazard())
+    held = tf.Variable(1.0)
+    writing, plain = tf.function(held.assign_add), tf.function(lambda x: held + x)
+    writing(1.0), plain(1.0)
+    hazards = [
+        call and call.hazard() for call in (model_call(f, (1.0,), {}) for f in (writing, plain))
+    ]
+    assert "writes to variables" in str(hazards[0])
+    assert hazards[1] is None
+
+
+@pytest.mark.parametrize("changes", ["variable", "list"])
+def test_a_layer_that_changes_is_not_repeated_and_its_variables_are_as_they_were(
+    changes: str,
+) -> None:
+    class Counts(keras.layers.Layer):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense, self.seen = keras.layers.Dense(2), list[int]()
+            self.count = self.add_weight(
+                shape=(), initializer="zeros", trainable=False, name="count"
+            )
+
+        def call(self, x: Any) -> Any:
+            if changes == "variable":
+                self.count.assign_add(1.0)
+            else:
+                self.seen.append(1)
+            return self.dense(x)
+
+    layer = Counts()
+    layer(X)
+    before = float(layer.count)
+    with xsp.profile(levels=1, runs=2, progress=False) as prof:
+        layer(X)
+    [message] = [p.message for p in prof.trace.warnings if p.code == "not-repeated"]
+    assert {"variable": "count", "list": "seen"}[changes] in message
+    assert float(layer.count) == before + (changes == "variable")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import xsp
 from xsp.clock import SystemClock
 from xsp_levels.framework.torch.module.layer import LayerRecorder
 from xsp_levels.framework.torch.module.row import layer_rows
@@ -83,16 +84,98 @@ def test_compilation_is_not_disturbed(backend: str, broken: bool, x: torch.Tenso
     torch._dynamo.reset()
 
 
-def test_what_lies_inside_compiled_code_is_said(x: torch.Tensor) -> None:
+@pytest.fixture
+def nothing_compiled() -> Iterator[None]:
     torch._dynamo.reset()
-    model = torch.compile(Block(), backend="eager")
-    records = recorded(lambda: model(x))
-    assert records.problems == (
-        "inside compiled code: 3 modules of Block were not called one by one",
-    )
-    found = layer_rows(records)
-    assert found["name"].to_list()[:2] == ["OptimizedModule", "_orig_mod"]
+    yield
     torch._dynamo.reset()
+
+
+def traced() -> int:
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+
+
+def calls(prof: xsp.profile) -> dict[str, int]:
+    return {group["name"]: group["calls"] for group in prof.trace.metadata["groups"]}
+
+
+def of_compiling(trace: xsp.Trace) -> list[str]:
+    return [each.message for each in trace.warnings if each.message.startswith("torch.compile: ")]
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_compiled_model_is_measured_and_told_to_have_no_layers_inside(
+    in_place: bool, x: torch.Tensor
+) -> None:
+    plain = Block().eval()
+    expected = plain(x)
+    model: Any = plain
+    if in_place:
+        model.compile(backend="eager")
+    else:
+        model = torch.compile(plain, backend="eager", fullgraph=True)
+    model(x)
+    graphs = traced()
+    trace = xsp.measure(model, x, levels=2, runs=5, budget=2)
+    trace.check()
+    assert of_compiling(trace) == [
+        "torch.compile: compiled code calls no modules, so the tree lacks the layers inside; times "
+        "are right. Measure the model without torch.compile to see them."
+    ]
+    layers = trace.spans.filter(kind="layer")["name"].to_list()
+    assert layers == (["Block"] if in_place else ["OptimizedModule", "_orig_mod"])
+    assert "aten::addmm" in trace.spans.filter(kind="op")["name"].to_list()
+    assert torch.equal(model(x), expected)
+    assert traced() == graphs
+
+
+@pytest.mark.usefixtures("nothing_compiled")
+@pytest.mark.parametrize("within", [False, True])
+def test_a_compiled_model_in_a_block_is_counted_and_told_to_have_no_layers_inside(
+    within: bool, x: torch.Tensor
+) -> None:
+    plain = Block().eval()
+    expected, results = plain(x), []
+    model: Any = torch.compile(plain, backend="eager", fullgraph=True)
+    if not within:
+        model(x)
+    graphs = traced()
+    with xsp.profile(levels=2) as prof:
+        for _ in range(30):
+            results.append(model(x))
+            plain(x)
+    assert calls(prof) == {"Block 2×4": 30, "Block (2) 2×4": 30}
+    assert len(of_compiling(prof.trace)) == 1
+    assert all(torch.equal(result, expected) for result in results)
+    assert traced() == graphs + within
+
+
+class Fusible(nn.Module):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.project, self.act = nn.LayerNorm(64), nn.Linear(64, 64), nn.GELU()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.act(self.project(self.norm(x))) + x
+
+
+@pytest.mark.slow
+def test_kernels_that_pytorch_is_set_to_mark_are_operators_with_what_was_fused_into_them(
+    compiler: Callable[[Any], Any],
+) -> None:
+    plain, x = Fusible().eval(), torch.randn(4, 64)
+    with torch._inductor.config.patch("cpp.enable_kernel_profile", True):
+        model = compiler(plain)
+        model(x)
+        trace = xsp.measure(model, x, levels=2, runs=5, budget=2)
+    assert torch.allclose(model(x), plain(x), atol=1e-5)
+    trace.check()
+    spans = trace.spans.unnest("attributes")
+    kernels = spans.filter(spans["name"].str.contains("cpp_fused"))
+    assert kernels["source_ops"].to_list() == ["aten.native_layer_norm", "aten.add, aten.gelu"]
+    product = spans.filter(name="aten::addmm")
+    assert product["parameters_of"].to_list() == [["_orig_mod.project"]]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.*:FutureWarning")
@@ -103,7 +186,7 @@ def test_a_scripted_module_is_one_layer(x: torch.Tensor) -> None:
     found = layer_rows(records)
     assert found["name"].to_list() == ["Block"]
     assert found["attr.output_shapes"].to_list() == [[[2, 4]]]
-    assert "inside compiled code: 3 modules of Block" in records.problems[0]
+    assert "the tree lacks 3 modules of Block" in records.warnings[0]
 
 
 def test_an_exported_module_is_one_layer_and_exporting_is_not_disturbed(x: torch.Tensor) -> None:

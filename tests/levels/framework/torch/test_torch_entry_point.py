@@ -57,21 +57,6 @@ def entry_point_of(function: Any) -> CallEntryPoint:
     return CallEntryPoint(function)
 
 
-def test_a_code_taken_out_by_another_thread_meanwhile_stays_out() -> None:
-    function = Function()
-    entry = entry_point_of(function)
-    others = [threading.Thread(target=entry.record, args=(None,))]
-
-    def take_out() -> None:
-        others[0].start()
-        others[0].join(timeout=0.2)  # it comes through only if nothing holds it up
-
-    function.before = take_out
-    entry.record(TWO)
-    others[0].join()
-    assert function.code is ONE
-
-
 def test_a_recorder_that_was_taken_out_is_not_put_back() -> None:
     function = Function()
     entry = entry_point_of(function)
@@ -83,26 +68,6 @@ def test_a_recorder_that_was_taken_out_is_not_put_back() -> None:
     entry.pause(TWO, True)
     entry.record(None)
     entry.pause(TWO, False)
-    assert function.code is ONE
-
-
-def test_a_recorder_that_was_replaced_does_not_silence_the_next() -> None:
-    function = Function()
-    entry = entry_point_of(function)
-    entry.record(TWO)
-    entry.record(THREE)
-    entry.pause(TWO, True)
-    assert function.code is THREE
-
-
-def test_a_watcher_that_was_replaced_does_not_blind_the_next() -> None:
-    function = Function()
-    entry = entry_point_of(function)
-    entry.watch(TWO)
-    entry.watch(THREE)
-    entry.inside(TWO, True)
-    assert function.code is THREE
-    entry.inside(THREE, True)
     assert function.code is ONE
 
 

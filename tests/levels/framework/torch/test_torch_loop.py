@@ -8,27 +8,20 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from part_log import PartLog, Said, marking
 from torch import nn
 from torch.optim import lr_scheduler, swa_utils
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
-from xsp.clock import SystemClock
-from xsp.level import Kind
-from xsp.provider import Request
 from xsp.testing import FakeClock
-from xsp_levels.framework.torch.program.loop import PARTS, Loop, Part, loop, queue_facts
-from xsp_levels.framework.torch.program.marker import Marker
+from xsp_levels.framework.torch.program.loop import PARTS, Loop, Part, loop
 from xsp_levels.framework.torch.program.step import StepRecorder
-from xsp_levels.framework.torch.provider import Torch
-
-Said = tuple[str, int, int, Mapping[str, Any], int]
 
 pytestmark = [
     pytest.mark.filterwarnings(
@@ -53,20 +46,6 @@ class Numbers(Dataset[torch.Tensor]):  # type: ignore[misc]
         if index == self.fails:
             raise ZeroDivisionError
         return torch.tensor([float(index)])
-
-
-@contextmanager
-def marking() -> Iterator[list[Said]]:
-    said = list[Said]()
-
-    def mark(name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
-        said.append((name, start_ns, end_ns, attributes, threading.get_ident()))
-
-    marker = Marker(mark)
-    try:
-        yield said
-    finally:
-        marker.close()
 
 
 def names(said: list[Said]) -> list[str]:
@@ -120,39 +99,14 @@ def test_a_training_loop_is_told_part_by_part(
     assert ends == sorted(ends)
 
 
-def test_parts_inside_an_evaluation_are_rows_of_kind_pipeline(
-    model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    clock, provider = SystemClock(), Torch()
-    provider.start(clock, Request(frozenset({Kind.PIPELINE, Kind.OP})))
-    for batch in DataLoader(Numbers(2), batch_size=2):
-        optimizer.zero_grad()
-        model(batch).sum().backward()
-        optimizer.step()
-    rows = provider.spans(provider.stop())
-    parts = rows.filter((rows["kind"] == "pipeline") & (rows["name"] != "forward"))
-    assert parts.sort("start_ns")["name"].to_list() == [
-        "start of data loading",
-        "data loading",
-        "zero_grad",
-        "backward",
-        "optimizer step",
-        "end of data loading",
-    ]
-    loading = rows.filter(rows["name"] == "data loading")
-    assert loading["attr.workers"].to_list() == [0]
-    assert loading["attr.batches_ready"].to_list() == [None]
-    doubled = [name for name in rows["name"].to_list() if "#" in name]
-    assert not doubled, "PyTorch's own annotations of the same parts"
-
-
 def test_waiting_for_data_takes_as_long_as_the_dataset_does() -> None:
     with marking() as said:
         list(DataLoader(Numbers(8, sleep_s=0.002), batch_size=4))
-    assert all(8 <= took < 100 for took in milliseconds(said, "data loading"))
+    assert all(took >= 8 for took in milliseconds(said, "data loading"))
     assert len(milliseconds(said, "data loading")) == 2
 
 
+@pytest.mark.timing
 def test_with_workers_it_is_told_how_many_batches_wait() -> None:
     with marking() as said:
         for _ in DataLoader(Numbers(8), num_workers=2, prefetch_factor=2):
@@ -167,64 +121,25 @@ def test_with_workers_it_is_told_how_many_batches_wait() -> None:
     assert said[-1][0] == "end of data loading"
 
 
-def test_a_slow_dataset_leaves_no_batch_waiting() -> None:
-    with marking() as said:
-        list(DataLoader(Numbers(6, sleep_s=0.03), num_workers=1, prefetch_factor=2))
-    ready = [facts["batches_ready"] for name, *_, facts, _ in said if name == "data loading"]
-    assert sum(ready) <= 1
-
-
-def test_a_batch_that_came_before_its_turn_is_ready() -> None:
-    class Queue:
-        def qsize(self) -> int:
-            return 1
-
-    class Batches:
-        _num_workers = 2
-        _data_queue = Queue()
-        _task_info = {0: (0,), 1: (1, "data"), 2: (0, "data"), 3: (1,)}  # noqa: RUF012
-
-    assert queue_facts(Batches()) == {"workers": 2, "batches_ready": 3}
-
-
-def test_where_a_queue_does_not_tell_its_size_the_workers_are_told() -> None:
-    class Queue:
-        def qsize(self) -> int:
-            raise NotImplementedError
-
-    class Batches:
-        _num_workers = 2
-        _data_queue = Queue()
-        _task_info: dict[int, Any] = {}  # noqa: RUF012
-
-    assert queue_facts(Batches()) == {"workers": 2}
-
-
-def test_workers_that_persist_are_started_once() -> None:
-    loader = DataLoader(Numbers(2), num_workers=1, persistent_workers=True)
-    with marking() as said:
-        assert len(list(loader)) == len(list(loader)) == 2
-    del loader
-    count = Counter(names(said))
-    assert count == {"start of data loading": 2, "data loading": 4, "end of data loading": 2}
-
-
 DYING = """
 import os, sys
+import xsp
 from torch.utils.data import DataLoader
-from xsp_levels.framework.torch.program.marker import Marker
 
 class Numbers(list):
     def __getitem__(self, index):
         return os._exit(9) if index == 2 else super().__getitem__(index)
 
-told = []
-if sys.argv[1:]:
-    Marker(lambda *part: told.append(part))
+block = xsp.profile(levels=1, progress=False)
 try:
+    if sys.argv[1:]:
+        block.__enter__()
     list(DataLoader(Numbers(range(4)), num_workers=1, collate_fn=list))
 except RuntimeError as error:
-    print(str(error).split(" (pid")[0], len(told) > 0)
+    print(str(error).split(" (pid")[0])
+if sys.argv[1:]:
+    block.__exit__(None, None, None)
+    print("data loading" in block.trace.spans["name"].to_list())
 """
 
 
@@ -237,7 +152,7 @@ def test_a_worker_that_dies_raises_as_without_xsp() -> None:
         for arguments in ([], ["watched"])
     )
     assert plain[:2] == ["DataLoader", "worker"]
-    assert told == [*plain[:-1], "True"]
+    assert told == [*plain, "True"]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -247,63 +162,6 @@ def test_an_exception_of_the_dataset_comes_through(workers: int) -> None:
     gc.collect()  # the exception keeps the iterator, and that a thread, for a while
     loading = [facts.get("error") for name, _, _, facts, _ in said if name == "data loading"]
     assert loading == [None, "ZeroDivisionError"]
-
-
-def test_workers_do_not_tell(tmp_path: Any) -> None:
-    class Inner(IterableDataset[int]):  # type: ignore[misc]
-        def __iter__(self) -> Iterator[int]:
-            hooked = any(hook.placed for hook in loop()._hooks.values())
-            (tmp_path / "hooked").write_text(str(hooked))
-            return iter([1])
-
-    provider = Torch()
-    provider.watch(Silent())
-    list(DataLoader(Inner(), num_workers=1))
-    provider.unwatch()
-    assert (tmp_path / "hooked").read_text() == "False"
-
-
-def test_the_first_of_two_watchers_that_is_closed_leaves_recording_alone(
-    model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    recorder = StepRecorder()
-    with marking() as said:
-        optimizer.zero_grad()
-        recorder.start(FakeClock())
-        optimizer.zero_grad()
-    optimizer.zero_grad()
-    kept = recorder.stop()
-    optimizer.zero_grad()
-    assert names(said) == ["zero_grad"] * 2
-    assert [interval.name for interval in kept] == ["zero_grad"] * 2
-
-
-def test_a_scheduler_of_the_users_own_is_seen_whatever_it_overrides(
-    optimizer: torch.optim.Optimizer,
-) -> None:
-    class Own(lr_scheduler.StepLR):  # type: ignore[misc]
-        def step(self, epoch: Any = None) -> None:
-            super().step(epoch)
-
-    class Other(lr_scheduler.ReduceLROnPlateau):  # type: ignore[misc]
-        pass
-
-    own, other = Own(optimizer, 1), Other(optimizer)
-    with marking() as said:
-        own.step()
-        other.step(1.0)
-    assert names(said) == ["scheduler step"] * 3, "the class's own, and the one that it calls"
-    inner, outer = said[:2]
-    assert outer[1] <= inner[1] < inner[2] <= outer[2]
-
-
-def test_functions_look_the_same_to_those_who_ask(optimizer: torch.optim.Optimizer) -> None:
-    asked = (optimizer.zero_grad, nn.Module.zero_grad, nn.utils.clip_grad_norm_)
-    before = [inspect.signature(function) for function in asked]
-    zero_grad = torch.optim.Optimizer.zero_grad
-    with marking():
-        assert [inspect.signature(function) for function in asked] == before
-        assert torch.optim.Optimizer.zero_grad is zero_grad
 
 
 def test_gradients_clipped_by_a_name_imported_before_are_seen(model: nn.Module) -> None:
@@ -321,24 +179,6 @@ def test_a_part_that_raises_has_an_end_and_the_exception(model: nn.Module) -> No
         nn.utils.clip_grad_norm_(model.parameters(), "far")
     assert names(said) == ["clip gradients"]
     assert said[0][3] == {"error": "ValueError"}
-
-
-def test_what_is_no_part_of_a_training_step_is_told(
-    model: nn.Module, optimizer: torch.optim.Optimizer
-) -> None:
-    told: list[str] = []
-    evaluations = Silent()
-    evaluations.mark = lambda name, *_: told.append(name)  # type: ignore[method-assign]
-    provider = Torch()
-    provider.watch(evaluations)
-    try:
-        model.weight.sum().backward()
-        optimizer.step()
-        model(torch.ones(1)).backward()  # a training step, which the watcher leaves to recorders
-        optimizer.step()
-    finally:
-        provider.unwatch()
-    assert told == ["backward", "optimizer step"]
 
 
 def test_parts_are_told_on_their_own_threads(optimizer: torch.optim.Optimizer) -> None:
@@ -386,8 +226,7 @@ def test_a_forked_child_has_no_hooks_though_another_thread_held_the_lock(
             held.set()
             proceed.wait(30)
 
-    provider, recorder = Torch(), StepRecorder()
-    provider.watch(Silent())
+    recorder = StepRecorder()
     recorder.start(FakeClock())
     thread = threading.Thread(target=hold)
     thread.start()
@@ -400,7 +239,6 @@ def test_a_forked_child_has_no_hooks_though_another_thread_held_the_lock(
     proceed.set()
     thread.join()
     recorder.stop()
-    provider.unwatch()
     assert status == 0
 
 
@@ -413,37 +251,6 @@ def _ended(child: int) -> int | None:
     os.kill(child, 9)
     os.waitpid(child, 0)
     return None
-
-
-class Silent:
-    """Evaluations that do as asked, and say nothing."""
-
-    by_hand = False
-
-    def again(self, like: Any, work: Any, found_ns: int) -> tuple[Any, Any] | None:
-        """Leave the call to `run`."""
-        return None
-
-    def run(self, call: Any) -> Any:
-        return call()
-
-    def begin(self, call: Any) -> None:
-        """Begin nothing."""
-
-    def identify(self, call: Any) -> None:
-        """Name nothing."""
-
-    def extend(self, until_ns: int | None = None, pauses: Any = ()) -> None:
-        """Extend nothing."""
-
-    def end(self, variant: str = "", calls: int = 1) -> None:
-        """End nothing."""
-
-    def mark(self, name: str, start_ns: int, end_ns: int, attributes: Mapping[str, Any]) -> None:
-        """Note nothing."""
-
-    def problem(self, message: str) -> None:
-        """Say nothing."""
 
 
 def test_a_function_that_another_tool_has_changed_meanwhile_stays_changed(
@@ -464,55 +271,6 @@ def test_a_function_that_another_tool_has_changed_meanwhile_stays_changed(
     finally:
         function.__code__ = code
     assert not said
-
-
-def test_a_library_imported_meanwhile_is_found_when_a_model_is_made(
-    monkeypatch: pytest.MonkeyPatch, model: nn.Module
-) -> None:
-    library = ModuleType("timm.utils.model_ema")
-
-    class Ema(nn.Module):  # type: ignore[misc]
-        def update(self, model: nn.Module) -> str:
-            return "updated"
-
-    library.ModelEmaV2 = Ema  # type: ignore[attr-defined]
-    with marking() as said:
-        monkeypatch.setitem(sys.modules, library.__name__, library)
-        monkeypatch.setitem(sys.modules, "another", library)  # the number of modules tells
-        nn.Sequential(nn.Identity())
-        assert Ema().update(model) == "updated"
-    assert names(said) == ["moving average"]
-    assert Ema().update(model) == "updated"
-    assert len(said) == 1
-
-
-def test_each_item_of_a_generator_function_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    library = ModuleType("library")
-    closed = list[str]()
-
-    class Pipeline:
-        def preprocess(self, count: int) -> Iterator[int]:
-            try:
-                yield from range(count)
-            finally:
-                closed.append("closed")
-
-    library.Pipeline = Pipeline  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "library", library)
-    part = Part("preprocess", "library", "Pipeline", "preprocess")
-    monkeypatch.setattr("xsp_levels.framework.torch.program.loop.PARTS", (part,))
-    own, said = Loop(nn.modules.module, lambda: False), list[str]()
-    own.watch(lambda name, *_: said.append(name))
-    try:
-        assert inspect.isgeneratorfunction(Pipeline.preprocess)
-        assert list(Pipeline().preprocess(3)) == [0, 1, 2]
-        partly = Pipeline().preprocess(3)
-        assert next(partly) == 0
-        del partly
-    finally:
-        own.watch(None)
-    assert said == ["preprocess"] * 5  # the first's end, too
-    assert closed == ["closed"] * 2
 
 
 def compiled_graphs(step: Callable[[torch.Tensor], torch.Tensor]) -> list[int]:
@@ -581,6 +339,7 @@ def test_functions_are_compiled_into_one_graph_watched_or_not(model: nn.Module) 
     torch._dynamo.reset()
 
 
+@pytest.mark.timing
 def test_a_call_costs_a_few_microseconds_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     class Owner:
         def method(self) -> None:
@@ -603,7 +362,7 @@ def test_a_call_costs_a_few_microseconds_at_most(monkeypatch: pytest.MonkeyPatch
         return min(took)
 
     bare = least_ns()
-    own.watch(lambda *_: None)
+    own.watch(PartLog())
     try:
         hooked = least_ns()
     finally:

@@ -1,36 +1,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
-
-from xsp_levels.framework.torch.program.marker import Marker
+from part_log import Said, marking
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install transformers"
 )
 timm_utils = pytest.importorskip("timm.utils", reason="needs timm: pip install timm")
 
-Said = tuple[str, int, int, Mapping[str, Any]]
-
 
 @pytest.fixture(autouse=True)
 def tokenizers_set_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
-
-
-@contextmanager
-def marking() -> Iterator[list[Said]]:
-    said = list[Said]()
-    marker = Marker(lambda *part: said.append(part))
-    try:
-        yield said
-    finally:
-        marker.close()
 
 
 def names(said: list[Said]) -> list[str]:
@@ -62,6 +47,7 @@ def gpt() -> Any:
     return transformers.GPT2LMHeadModel(config).eval()
 
 
+@pytest.mark.slow
 def test_generate_is_one_part(gpt: Any) -> None:
     ids = torch.ones(1, 4, dtype=torch.long)
     plain = gpt.generate(ids, max_new_tokens=3, do_sample=False)
@@ -71,6 +57,7 @@ def test_generate_is_one_part(gpt: Any) -> None:
     assert torch.equal(plain, watched)
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_told_step_by_step() -> None:
     classify = transformers.pipeline(
         "text-classification", model=bert("SequenceClassification"), tokenizer=tokenizer()
@@ -80,9 +67,10 @@ def test_a_pipeline_is_told_step_by_step() -> None:
         assert classify("hello you") == plain
     assert names(said) == ["preprocess", "forward", "postprocess", "pipeline"]
     *steps, whole = said
-    assert all(whole[1] <= start < end <= whole[2] for _, start, end, _ in steps)
+    assert all(whole[1] <= start < end <= whole[2] for _, start, end, *_ in steps)
 
 
+@pytest.mark.slow
 def test_a_pipeline_made_inside_is_told_step_by_step() -> None:
     with marking() as said:
         classify = transformers.pipeline(
@@ -95,6 +83,7 @@ def test_a_pipeline_made_inside_is_told_step_by_step() -> None:
     assert count["postprocess"] == 1
 
 
+@pytest.mark.slow
 def test_a_batched_pipeline_preprocesses_while_it_loads_data() -> None:
     classify = transformers.pipeline(
         "text-classification", model=bert("SequenceClassification"), tokenizer=tokenizer()

@@ -5,19 +5,17 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from xsp_levels.framework.torch.program.marker import Marker
-from xsp_levels.framework.torch.program.move import MOVE
+from xsp_levels.framework.torch.program.watcher import MOVE, Moves
 
 # A move to the device `meta` is one without a GPU: from one device to another, by the same calls.
 
 
 @pytest.fixture
-def said(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    monkeypatch.setattr("xsp_levels.framework.torch.program.marker.has_device", lambda: True)
+def said() -> Iterator[list[str]]:
     told = list[str]()
-    marker = Marker(lambda name, *_: told.append(name))
+    moves = Moves(lambda name, *_: told.append(name))
     yield told
-    marker.close()
+    moves.close()
     assert not {"to", "cuda"} & set(vars(torch.Tensor))
 
 
@@ -35,14 +33,6 @@ def test_what_stays_where_it_is_is_not_told(said: list[str]) -> None:
     assert not said
 
 
-def test_subclasses_move_as_they_like(said: list[str]) -> None:
-    class Own(torch.Tensor):  # type: ignore[misc]
-        pass
-
-    assert type(torch.ones(2).as_subclass(Own).to("meta")) is Own
-    assert not said
-
-
 def test_compiled_functions_move_tensors_in_one_graph(said: list[str]) -> None:
     def move(x: torch.Tensor) -> torch.Tensor:
         return x.to(torch.float64).to("meta") + 1
@@ -51,12 +41,3 @@ def test_compiled_functions_move_tensors_in_one_graph(said: list[str]) -> None:
     assert compiled(torch.ones(2)).is_meta
     assert said == [MOVE], "of the call, and none of compiling"
     torch._dynamo.reset()
-
-
-def test_without_a_device_nothing_is_wrapped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsp_levels.framework.torch.program.marker.has_device", lambda: False)
-    marker = Marker(lambda *_: None)
-    try:
-        assert "to" not in vars(torch.Tensor)
-    finally:
-        marker.close()

@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 
@@ -17,15 +16,12 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: pip install torch")
 from torch import nn  # noqa: E402
 
 from xsp.clock import SystemClock  # noqa: E402
-from xsp.errors import ProviderError  # noqa: E402
 from xsp.provider.row import ROW_SCHEMA  # noqa: E402
-from xsp_levels.framework.memory import memory_columns  # noqa: E402
 from xsp_levels.framework.torch.profiler import kineto as torch_kineto  # noqa: E402
-from xsp_levels.framework.torch.profiler.anchor import find_anchors  # noqa: E402
+from xsp_levels.framework.torch.profiler.event import find_anchors  # noqa: E402
 from xsp_levels.framework.torch.profiler.operator import (  # noqa: E402
     OperatorRecorder,
     OperatorRecords,
-    allocations,
     operator_rows,
 )
 from xsp_levels.native.alignment import PREFIX, align  # noqa: E402
@@ -63,8 +59,7 @@ def test_operators_become_rows_of_the_right_form() -> None:
     assert rows["kind"].unique().to_list() == ["op"]
     assert rows["thread"].unique().to_list() == [IDENT()]
     assert (rows["end_ns"] >= rows["start_ns"]).all()
-    assert records.problems == ()
-    assert records.dropped == 0
+    assert records.warnings == ()
 
 
 def test_users_annotation_is_a_row_and_an_anchor_is_not() -> None:
@@ -77,16 +72,13 @@ def test_users_annotation_is_a_row_and_an_anchor_is_not() -> None:
     assert not [name for name in names if name.startswith((PREFIX, "["))]
 
 
-def test_recording_nothing_gives_no_rows() -> None:
-    assert operator_rows(record(lambda: None)).height == 0
-
-
 def test_rows_nest_as_the_operators_ran() -> None:
     rows = operator_rows(record(lambda: torch.ones(3)))
     outer, inner = rows.row(0, named=True), rows.row(1, named=True)
     assert outer["start_ns"] <= inner["start_ns"] <= inner["end_ns"] <= outer["end_ns"]
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("pause", [0.0, 0.05])
 def test_alignment_is_known_to_a_fifth_of_a_microsecond(pause: float) -> None:
     records = record(lambda: time.sleep(pause))
@@ -147,12 +139,6 @@ def test_backward_operator_names_its_forward_operator() -> None:
     assert accumulate["sequence"].null_count() == accumulate.height
 
 
-def test_operator_without_gradients_has_no_sequence() -> None:
-    with torch.no_grad():
-        rows = operator_rows(record(lambda: torch.ones(3) + 1))
-    assert rows["sequence"].null_count() == rows["forward_thread"].null_count() == rows.height
-
-
 def test_backward_on_another_thread_knows_the_thread_of_its_forward() -> None:
     model, x, seen = small(), torch.randn(2, 8), []
     recorder = OperatorRecorder()
@@ -168,39 +154,6 @@ def test_backward_on_another_thread_knows_the_thread_of_its_forward() -> None:
     rows = operator_rows(recorder.stop())
     back = rows.filter(name="ReluBackward0").row(0, named=True)
     assert (back["thread"], back["forward_thread"]) == (seen[0], IDENT())
-
-
-def test_thread_that_has_ended_unnamed_keeps_the_kernels_number_negative() -> None:
-    numbers: list[int] = []
-
-    def work() -> None:
-        numbers.append(threading.get_native_id())
-        torch.ones(3)
-
-    rows = operator_rows(record(lambda: in_thread(work)))
-    assert rows.height == 3
-    assert rows["thread"].unique().to_list() == [-numbers[0]]
-
-
-def test_many_threads_are_told_apart() -> None:
-    recorder, started, names = OperatorRecorder(), threading.Barrier(4), {}
-
-    def work(size: int) -> None:
-        started.wait()
-        recorder.anchor_thread()
-        with torch.profiler.record_function(f"work {size}"):
-            torch.ones(size)
-        names[f"work {size}"] = IDENT()
-        started.wait()
-
-    recorder.start(SystemClock(), False)
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    rows = operator_rows(recorder.stop()).filter(pl.col("name").is_in(list(names)))
-    assert dict(zip(rows["name"], rows["thread"], strict=True)) == names
 
 
 def test_recording_may_end_on_another_thread() -> None:
@@ -220,45 +173,11 @@ def test_detail_adds_shapes_and_memory() -> None:
     assert product["attr.freed_bytes"] == 0
 
 
-def test_timed_recording_has_neither_shapes_nor_memory() -> None:
-    records = record(lambda: torch.ones(4))
-    assert not [c for c in operator_rows(records).columns if c.endswith(("shapes", "bytes"))]
-    start = operator_rows(records)["start_ns"].to_numpy()
-    assert memory_columns(allocations(records), start, start, start) == {}
-
-
-def test_peak_is_the_most_that_was_held_at_once() -> None:
-    spans = []
-
-    def work() -> None:
-        start = time.monotonic_ns()
-        a = torch.empty(1000, dtype=torch.uint8)
-        b = torch.empty(500, dtype=torch.uint8)
-        del a, b
-        c = torch.empty(700, dtype=torch.uint8)
-        spans.append((start, time.monotonic_ns()))
-        del c
-
-    records = record(work, detail=True)
-    start, end, thread = (np.array([value]) for value in (*spans[0], IDENT()))
-    columns = memory_columns(allocations(records), start, end, thread)
-    assert [int(column[0]) for column in columns.values()] == [2200, 1500, 1500]
-
-
-def test_other_threads_are_named_as_missing_from_a_detailed_recording() -> None:
-    recorder = OperatorRecorder()
-    recorder.start(SystemClock(), True)
-    in_thread(recorder.anchor_thread)
-    records = recorder.stop()
-    assert len(records.problems) == 1
-    assert "one Python thread" in records.problems[0]
-
-
 def test_detailed_recording_that_ends_elsewhere_says_so_and_does_not_stay() -> None:
     recorder, kept = OperatorRecorder(), []
     recorder.start(SystemClock(), True)
     in_thread(lambda: kept.append(recorder.stop()))
-    assert "another thread" in kept[0].problems[0]
+    assert "another thread" in kept[0].warnings[0]
     assert operator_rows(kept[0]).height == 0
     assert operator_rows(record(lambda: torch.ones(3))).height == 3
     assert not torch.autograd._profiler_enabled()
@@ -272,7 +191,7 @@ def test_running_profiler_of_the_user_is_left_alone(scheduled: bool) -> None:
         if scheduled:  # it was warming up; now it begins
             users.step()
         torch.zeros(5)
-    assert "torch.profiler is already running" in records.problems[0]
+    assert "torch.profiler is already running" in records.warnings[0]
     assert operator_rows(records).height == 0
     assert "aten::zeros" in {event.name for event in users.events()}
 
@@ -293,7 +212,7 @@ def test_profiler_on_another_thread_is_left_alone() -> None:
     records = record(lambda: None)
     done.set()
     thread.join()
-    assert "already running" in records.problems[0]
+    assert "already running" in records.warnings[0]
     assert counts[0] > 0
 
 
@@ -312,14 +231,8 @@ def test_profiler_that_the_user_starts_meanwhile_takes_over(detail: bool, schedu
         records = recorder.stop()
     assert "aten::zeros" in {event.name for event in users.events()}
     assert operator_rows(records)["name"].to_list() == ["aten::ones", "aten::empty", "aten::fill_"]
-    assert "only until torch.profiler was started" in records.problems[0]
+    assert "only until torch.profiler was started" in records.warnings[0]
     assert torch.autograd.profiler._prepare_profiler is untouched
-
-
-def test_operators_without_anchors_are_an_error_and_not_missing() -> None:
-    records = record(lambda: torch.ones(3))
-    with pytest.raises(ProviderError, match="anchors"):
-        operator_rows(OperatorRecords(records.handle))
 
 
 def test_users_profiler_works_after_ours() -> None:
@@ -329,31 +242,6 @@ def test_users_profiler_works_after_ours() -> None:
     assert "aten::zeros" in {event.name for event in users.events()}
 
 
-class Older:
-    """The configuration of a PyTorch that knows none of the newer options."""
-
-    def __new__(cls, **options: Any) -> Any:
-        if options:
-            raise TypeError("unexpected keyword argument")
-        return torch._C._profiler._ExperimentalConfig()
-
-
-def test_older_pytorch_records_one_thread_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    actual, *_ = [torch._C._profiler._ExperimentalConfig]
-    monkeypatch.setattr(
-        torch._C._profiler,
-        "_ExperimentalConfig",
-        lambda **options: actual() if not options else Older(**options),
-    )
-    recorder = OperatorRecorder()
-    recorder.start(SystemClock(), False)
-    torch.ones(3)
-    in_thread(recorder.anchor_thread)
-    records = recorder.stop()
-    assert operator_rows(records)["name"].to_list()[0] == "aten::ones"
-    assert "one thread only" in records.problems[0]
-
-
 def test_exception_while_recording_leaves_nothing_behind() -> None:
     with pytest.raises(RuntimeError, match="size"):
         record(lambda: torch.ones(3) + torch.ones(4))
@@ -361,23 +249,14 @@ def test_exception_while_recording_leaves_nothing_behind() -> None:
     assert torch_kineto._running == []
 
 
-def test_profiler_that_fails_to_start_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profiler_that_fails_to_start_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Any) -> None:
         raise RuntimeError("no room")
 
     monkeypatch.setattr(torch.autograd.profiler.profile, "__enter__", fail)
     records = record(lambda: torch.ones(3))
-    assert records.problems == ("operators were not recorded: no room",)
+    assert records.warnings == ("operators were not recorded: no room",)
     assert operator_rows(records).height == 0
-
-
-def test_recorder_can_be_used_again() -> None:
-    recorder = OperatorRecorder()
-    for size in (1, 2):
-        recorder.start(SystemClock(), False)
-        for _ in range(size):
-            torch.ones(3)
-        assert operator_rows(recorder.stop()).height == 3 * size
 
 
 def test_vendor_prints_nothing_and_others_do(capfd: pytest.CaptureFixture[str]) -> None:
@@ -410,7 +289,7 @@ if pid == 0:
     torch.ones(3)
     if not {finished}:
         records = recorder.stop()
-        assert "forked" in records.problems[0], records.problems
+        assert "forked" in records.warnings[0], records.warnings
     again = OperatorRecorder()
     again.start(SystemClock(), False)
     torch.ones(3)
@@ -425,12 +304,12 @@ print("parent")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("finished", "detail"), [(False, False), (False, True), (True, False)])
+@pytest.mark.parametrize(("finished", "detail"), [(False, True), (True, False)])
 def test_forked_child_neither_records_nor_hangs(finished: bool, detail: bool) -> None:
     result = subprocess.run(
         [sys.executable, "-c", FORK.format(detail=detail, finished=finished)],
         capture_output=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert result.stderr == b""

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 import polars as pl
 import pytest
 import torch
@@ -16,8 +13,7 @@ from torch.nn import functional
 
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Request, pack, span_rows, unpack
-from xsp_levels.framework.torch.module.source_line import LineRecorder, LineRecords, with_callers
+from xsp.provider import Request, pack, unpack
 from xsp_levels.framework.torch.provider import Torch
 
 DETAIL = Request(frozenset({Kind.LAYER, Kind.OP}), detail=True)
@@ -110,28 +106,6 @@ def test_operators_carry_the_line_of_the_user_that_called_them() -> None:
     assert ops["attr.caller_line"].null_count() == 0
 
 
-def test_operators_of_a_function_that_was_under_way_have_lines_too() -> None:
-    provider = Torch()
-    provider.start(SystemClock(), DETAIL)
-    x = torch.ones(3, requires_grad=True)
-    y = (x * x).sum()
-    y.backward()  # the backward pass
-    rows = provider.spans(provider.stop())
-    here = inspect.currentframe()
-    assert here is not None
-    assert here.f_trace is None
-    at = dict(rows.select("name", "attr.caller_line").rows())
-    first = here.f_code.co_firstlineno
-    assert (at["aten::ones"], at["aten::sum"]) == (first + 3, first + 4)
-    assert at["MulBackward0"] == first + 5
-
-
-def test_timed_runs_log_no_lines() -> None:
-    net = Net()
-    rows = recorded(lambda: net(torch.ones(1, 4)), Request(DETAIL.kinds))
-    assert "attr.caller_line" not in rows.columns
-
-
 def test_a_debugger_is_left_alone() -> None:
     def trace(frame: Any, event: str, argument: Any) -> None:
         return None
@@ -142,43 +116,6 @@ def test_a_debugger_is_left_alone() -> None:
     assert sys.gettrace() is trace
     assert rows.filter(kind="op")["attr.caller_line"].null_count() == len(rows.filter(kind="op"))
     assert rows.filter(name="fc1")["attr.caller_line"].item() == line_of(Net.forward, "self.fc1(x)")
-
-
-def test_an_operator_has_the_line_that_was_running_when_it_began_on_its_thread() -> None:
-    lines = LineRecords(
-        7, np.array([10, 20, 30]), np.array([0, 1, -1]), (("f", "a.py", 1), ("g", "a.py", 2))
-    )
-    rows = span_rows(
-        {
-            "kind": ["op"] * 6 + ["layer"],
-            "name": list("abcdefg"),
-            "start_ns": [5, 10, 19, 25, 25, 35, 15],
-            "end_ns": [40] * 7,
-            "thread": [7, 7, 7, 7, 8, 7, 7],
-        }
-    )
-    found = with_callers(rows, lines).select("name", "attr.caller_line").rows()
-    assert found == [
-        ("a", None),
-        ("b", 1),
-        ("c", 1),
-        ("d", 2),
-        ("e", None),
-        ("f", None),
-        ("g", None),
-    ]
-    nothing = LineRecords(7, np.array([], np.int64), np.array([], np.int64), ())
-    assert with_callers(rows, nothing)["attr.caller_line"].null_count() == rows.height
-
-
-def test_logging_ends_on_its_thread_when_another_one_stops_it() -> None:
-    recorder = LineRecorder()
-    recorder.start(SystemClock())
-    thread = threading.Thread(target=recorder.stop)
-    thread.start()
-    thread.join()
-    os.path.join("a", "b")
-    assert sys.gettrace() is None
 
 
 def test_an_exception_of_the_model_passes_and_nothing_is_traced_any_more() -> None:
@@ -207,16 +144,6 @@ def test_a_log_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
     known = rows["attr.caller_line"].is_not_null().to_numpy()
     assert known[:5].all()
     assert not known[-50:].any()
-
-
-def test_a_log_ends_within_a_function_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("xsp_levels.framework.torch.module.source_line._MOST", 200)
-    recorder = LineRecorder()
-    recorder.start(SystemClock())
-    for _ in range(1000):
-        pass
-    assert sys.gettrace() is None
-    assert len(recorder.stop().time_ns) <= 201
 
 
 def test_a_compiled_model_is_not_compiled_anew() -> None:

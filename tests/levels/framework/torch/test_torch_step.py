@@ -84,17 +84,6 @@ def test_a_step_that_makes_another_optimizers_step_is_recorded_around_it(
     assert durations(found) == [10, 1110] * 2
 
 
-def test_a_step_that_raised_does_not_lend_its_begin_to_the_one_around_it(
-    outer: Outer, clock: FakeClock
-) -> None:
-    outer.inner.fails = True
-    with recording(clock) as found:
-        outer.step()
-        outer.inner.fails = False
-        outer.inner.step()
-    assert durations(found) == [1110, 10]
-
-
 def test_what_autograds_threads_run_is_in_the_backward_pass_that_waits_for_it() -> None:
     """As on a GPU, where each device has a thread for its backward operators."""
     steps = (

@@ -1,10 +1,6 @@
 from __future__ import annotations
 
-import gc
 import random
-import threading
-import weakref
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,8 +13,7 @@ import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request, pack, unpack
-from xsp_levels.framework.torch.module.graph import Operator, told
-from xsp_levels.framework.torch.module.written import WrittenGraphs
+from xsp_levels.framework.torch.module.graph import Operator, WrittenGraphs, told
 from xsp_levels.framework.torch.provider import Torch
 
 pytestmark = [
@@ -81,18 +76,6 @@ LAYERS = [
 ]
 
 
-class Branch(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.act = nn.BatchNorm1d(8), nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.norm(x)
-        if bool(x.sum() > 1e6):
-            x = self.act(x)
-        return x.tanh()
-
-
 class Loop(nn.Module):  # type: ignore[misc]
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for _ in range(int(x.sum())):
@@ -122,7 +105,7 @@ def recorded(model: Any, detail: bool = False, *, gradients: bool = False) -> pl
 
 
 def derived(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.filter(kind="layer", provenance="derived")
+    return rows.filter(kind="layer", provenance="inferred")
 
 
 def written(rows: pl.DataFrame) -> list[tuple[str, str | None]]:
@@ -156,70 +139,12 @@ def test_operators_lie_in_the_module_whose_parameters_they_are_given(how: str) -
     assert outer["attr.parameters_of"].to_list() == [[p] for p in outer["attr.module_path_of"]]
 
 
-def test_an_operator_inside_another_stays_there() -> None:
-    rows = recorded(made("export", Model().eval()))
-    (inner, *_) = rows.filter(name="aten::addmm").rows(named=True)
-    (outer, *_) = rows.filter(name="aten::linear").rows(named=True)
-    assert outer["start_ns"] <= inner["start_ns"] <= inner["end_ns"] <= outer["end_ns"]
-    assert inner["parent_id"] is None  # as of any operator inside another
-
-
-@pytest.mark.parametrize("how", ["script", "trace", "export"])
-def test_paths_begin_at_the_root_of_the_model_around(how: str) -> None:
-    class Around(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner, self.last = made(how, Model().eval()), nn.ReLU()
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.last(self.inner(self.inner(x)))
-
-    inside = [(name, path and f"inner.{path}") for name, path in WRITTEN]
-    assert written(recorded(Around())) == [*inside, *inside, ("aten::relu", None)]
-
-
 @pytest.mark.parametrize("how", ["script", "trace", "export"])
 def test_a_measured_model_has_the_layers(how: str) -> None:
     trace = xsp.measure(made(how, Model().eval()), X, levels=2, runs=3, budget=1, progress=False)
     trace.check()
     paths = trace.spans.filter(kind="layer").unnest("attributes")["module_path"].to_list()
     assert set(paths) - {"_guards_fn"} == {"", *(path for path, _ in LAYERS)}
-
-
-def test_modules_without_a_graph_have_no_derived_layers() -> None:
-    assert not derived(recorded(Model().eval())).height
-
-
-def test_around_branches_operators_are_told_and_inside_they_are_not() -> None:
-    rows = recorded(torch.jit.script(Branch().train()))
-    layers = dict(derived(rows).select("id", "attr.module_path").rows())
-    said = {name: layers.get(number) for name, number in rows.select("name", "parent_id").rows()}
-    assert said["aten::batch_norm"] == "norm"
-    assert said["aten::tanh"] is None  # the model's own
-    assert said["aten::add_"] is None  # the count of batches, which BatchNorm keeps when training
-
-
-class Lists(nn.Module):  # type: ignore[misc]
-    """Two lists, whose modules TorchScript calls by the same names."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.a, self.b = nn.ModuleList([nn.ReLU()]), nn.ModuleList([nn.ReLU(), nn.Tanh()])
-        self.taken = nn.Sequential(nn.Sigmoid(), nn.Softplus())
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for each in self.a:
-            x = each(x)
-        for each in self.b:
-            x = each(x)
-        return self.taken[1](x)
-
-
-def test_a_module_in_one_of_several_lists_is_told_where_only_one_can_be_meant() -> None:
-    graph = WrittenGraphs().of(torch.jit.script(Lists()))
-    assert graph is not None
-    found = {each.name: each.layers for each in graph.operators}
-    assert found == {"aten::relu": (), "aten::tanh": ("b.1",), "aten::softplus": ("taken.1",)}
 
 
 class Reaching(nn.Module):  # type: ignore[misc]
@@ -243,32 +168,9 @@ def test_a_module_is_not_taken_for_its_namesake(how: str) -> None:
     assert found == [("aten::relu", ("body.act",)), ("aten::linear", ()), ("aten::linear", ())]
 
 
-class Scale:
-    def __init__(self, by: float) -> None:
-        self.by = by
-
-    def times(self, x: torch.Tensor) -> torch.Tensor:
-        return x * self.by
-
-
-class Scaled(nn.Module):  # type: ignore[misc]
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale, self.act = torch.jit.script(Scale)(2.0), nn.ReLU()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.act(self.scale.times(x))
-
-
-def test_methods_of_what_is_no_module_are_the_callers() -> None:
-    graph = WrittenGraphs().of(torch.jit.script(Scaled()))
-    assert graph is not None
-    assert [each.layers for each in graph.operators] == [(), ("act",)]
-
-
-def test_a_model_in_training_has_its_normalisation() -> None:
+def test_a_model_in_training_has_its_normalization() -> None:
     model = made("script", nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
-    for _ in range(3):  # TorchScript optimises meanwhile
+    for _ in range(3):  # TorchScript optimizes meanwhile
         model(X)
     rows = recorded(model, gradients=True)
     layers = dict(derived(rows).select("id", "attr.module_path").rows())
@@ -277,41 +179,11 @@ def test_a_model_in_training_has_its_normalisation() -> None:
     assert layers[parent] == "1"
 
 
-def test_layers_are_on_the_thread_that_called_the_graph() -> None:
-    model = made("export", Model().eval())
-
-    def elsewhere(x: torch.Tensor) -> None:
-        with ThreadPoolExecutor(1) as pool, torch.no_grad():
-            pool.submit(model, x).result()
-
-    rows = recorded(elsewhere)
-    threads = rows.filter(name="aten::linear")["thread"].unique().to_list()
-    assert derived(rows)["thread"].unique().to_list() == threads
-    assert threads != [threading.get_ident()]
-
-
-def test_layers_of_two_models_by_the_same_path_have_their_own_classes() -> None:
-    models = [
-        torch.export.export(nn.Sequential(each), (X,)).module() for each in (nn.ReLU(), nn.Tanh())
-    ]
-    rows = recorded(lambda x: [model(x) for model in models])
-    assert derived(rows)["attr.module_class"].to_list() == ["ReLU", "Tanh"]
-
-
 def test_code_with_loops_or_of_an_unknown_form_has_no_graph() -> None:
     graphs = WrittenGraphs()
     assert graphs.of(torch.jit.script(Loop())) is None
     assert graphs.of(torch.fx.symbolic_trace(nn.Sequential(nn.ReLU(), nn.Tanh()))) is None
     assert graphs.of(nn.ReLU()) is None
-
-
-def test_a_graph_is_read_once_and_keeps_no_module_alive() -> None:
-    graphs, model = WrittenGraphs(), made("export", Model().eval())
-    assert graphs.of(model) is graphs.of(model)
-    alive = weakref.ref(model)
-    del model
-    gc.collect()
-    assert alive() is None
 
 
 Written = tuple[tuple[str, str | None], ...]  # operators and paths; None in a branch
@@ -324,23 +196,6 @@ def paths(names: list[str], graph: Written = GRAPH, interval: Any = None) -> dic
     operators = [Operator(name, None if path is None else (path,)) for name, path in graph]
     found = told(names, interval, operators)
     return {i: operator.layers[0] for i, operator in found.items() if operator.layers}
-
-
-def test_operators_are_told_by_their_order() -> None:
-    assert paths(["a::x", "a::y", "a::x"]) == {0: "one", 1: "two", 2: "three"}
-
-
-def test_an_operator_is_told_by_its_native_name() -> None:
-    assert paths(["a::native_x", "a::y", "a::native_x"]) == {0: "one", 1: "two", 2: "three"}
-
-
-def test_what_only_the_graph_or_only_the_run_knows_does_not_matter() -> None:
-    assert paths(["a::new", "a::x", "mark", "a::x"]) == {1: "one", 3: "three"}
-
-
-@pytest.mark.parametrize("names", [["a::x", "a::x", "a::y"], ["a::x", "a::y"], ["a::x"] * 3, []])
-def test_another_order_or_count_tells_nothing(names: list[str]) -> None:
-    assert paths(names) == {}
 
 
 def test_any_graph_with_operators_inside_operators_is_told() -> None:
@@ -358,25 +213,3 @@ def test_any_graph_with_operators_inside_operators_is_told() -> None:
         interval = np.array([[start[i] for i in order], [end[i] for i in order]])
         found = paths([names[i] for i in order], graph, interval)
         assert found == {place: expected[i] for place, i in enumerate(order)}
-
-
-def test_what_branches_leave_open_is_not_told() -> None:
-    branch: Written = (("a::x", None), ("a::x", "one"), ("a::x", None), ("a::y", "two"))
-    assert paths(["a::x", "a::y"], branch) == {0: "one", 1: "two"}
-    assert paths(["a::x", "a::x", "a::y"], branch) == {2: "two"}
-    assert paths(["a::x"] * 3 + ["a::y"], branch) == {1: "one", 3: "two"}
-    assert paths(["a::x"] * 4 + ["a::y"], branch) == {}
-
-
-def test_what_is_told_despite_branches_is_right() -> None:
-    draw, told = random.Random(2), 0
-    for _ in range(200):
-        graph = tuple(
-            (f"a::{draw.choice('xyz')}", f"path{i}" if draw.random() < 0.7 else None)
-            for i in range(10)
-        )
-        ran = [node for node in graph if node[1] is not None or draw.random() < 0.5]
-        found = paths([name for name, _ in ran], graph)
-        assert all(ran[i][1] == path for i, path in found.items())
-        told += len(found)
-    assert told > 600

@@ -204,7 +204,7 @@ class FakeCupti:
         self.thread_id_type = ActivityThreadIdType(type)
 
     def thread_id(self) -> int:
-        """Return what records call the calling thread."""
+        """Number the calling thread as records do."""
         if self.thread_id_type is ActivityThreadIdType.SYSTEM:
             return threading.get_native_id()
         return threading.get_ident() & 0xFFFFFFFF

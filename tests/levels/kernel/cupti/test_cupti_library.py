@@ -9,16 +9,9 @@ from typing import Any
 import pytest
 
 from xsp_levels.kernel.cupti import library as cupti_library
-from xsp_levels.kernel.cupti.library import LoadedLibraries, loaded, unavailable, used
+from xsp_levels.kernel.cupti.library import LoadedLibraries, unavailable
 from xsp_levels.native import stub
-from xsp_levels.native.mapping import read_mappings
 
-MAPS = """\
-7f00-7f01 r-xp 00000000 08:01 12 /site/nvidia/cu13/lib/libcudart.so.13
-7f02-7f03 r-xp 00000000 08:01 13 /site/nvidia/cu13/lib/libcupti.so.13
-7f04-7f05 r-xp 00000000 08:01 14 /usr/lib/libc.so.6
-"""
-PATH = "/site/nvidia/cu13/lib/libcupti.so.13"
 INSTALL = 'pip install --no-deps "cupti-python=='
 
 
@@ -49,34 +42,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     monkeypatch.setattr(cupti_library, "_version_of", version)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     return here
-
-
-def test_loaded_versions_are_read_from_the_maps() -> None:
-    assert loaded(read_mappings(MAPS)) == LoadedLibraries({PATH: [range(0x7F02, 0x7F03)]}, 13)
-    assert loaded([]) == LoadedLibraries({}, None)
-
-
-def test_a_path_with_spaces_is_read_whole() -> None:
-    maps = MAPS.replace("/site", "/home/a b/my env")
-    assert list(loaded(read_mappings(maps)).cupti) == [PATH.replace("/site", "/home/a b/my env")]
-
-
-def test_of_several_libraries_the_one_that_is_called_is_used(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    other = "/site/triton/backends/nvidia/lib/cupti/libcupti.so.2025.1.1"
-    mapped = {other: [range(10, 20)], PATH: [range(30, 40), range(40, 50)]}
-    monkeypatch.setattr(cupti_library, "_called", lambda: 45)
-    assert used(mapped) == PATH
-    monkeypatch.setattr(cupti_library, "_called", lambda: 0)
-    with pytest.raises(OSError, match=r"several libcupti are loaded .*2025"):
-        used(mapped)
-    assert used({other: [range(10, 20)]}) == other
-
-
-def test_no_library_is_an_error() -> None:
-    with pytest.raises(OSError, match="not loaded"):
-        used({})
 
 
 @pytest.mark.usefixtures("machine")
@@ -139,14 +104,6 @@ def test_another_processor_is_named(
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     assert unavailable() == stub.unsupported()
     assert "riscv64" in (unavailable() or "")
-
-
-def test_nothing_is_raised_whatever_the_machine_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken() -> None:
-        raise OSError("no /proc")
-
-    monkeypatch.setattr(cupti_library, "_python_missing", broken)
-    assert "no /proc" in (unavailable() or "")
 
 
 def test_cuda_is_not_initialized(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 from fake_cupti import FakeCupti
-from fake_records import DTYPES, ActivityKind, record
+from fake_records import ActivityKind, record
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,10 +14,9 @@ from xsp.provider.contract import Records
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
 from xsp_levels.kernel.cupti.provider import Cupti
-from xsp_levels.kernel.cupti.record import CuptiRecords, nodes_that_ran, rows
+from xsp_levels.kernel.cupti.record import CuptiRecords, rows
 from xsp_levels.kernel.cupti.stray import unfinished, untimed
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout
-from xsp_levels.native.alignment import Alignment
 
 K = ActivityKind
 ALL = frozenset({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC})
@@ -95,12 +94,6 @@ def test_occupancy_is_told_where_the_device_is_known() -> None:
     assert found.to_list() == [50.0, None]
 
 
-def test_queue_delay_is_told_where_cupti_was_asked_for_it() -> None:
-    made = [kernel(1, queued=12), kernel(2, queued=0), kernel(3, queued=99)]
-    found = converted(*made).sort("correlation_id")["attr.queue_delay_ns"]
-    assert found.to_list() == [18, None, None]
-
-
 def test_operators_of_generated_kernels_are_kept_with_the_records() -> None:
     sources = {"triton_poi_0": ("aten.add, aten.relu", "")}
     data = CuptiRecords(ALL, tables(kernel(1), kernel(2, name=2)), TEXTS, sources=sources)
@@ -110,31 +103,10 @@ def test_operators_of_generated_kernels_are_kept_with_the_records() -> None:
     assert found["attr.source_nodes"].to_list() == [None, None]
 
 
-def test_nodes_of_a_graph_say_which_they_are() -> None:
-    row = converted(kernel(1, graph_id=3, graph_node_id=99)).row(0, named=True)
-    assert (row["attr.graph"], row["attr.graph_node"]) == (3, 99)
-
-
 def test_a_launch_bears_the_name_in_the_program_and_pythons_thread() -> None:
     made = rows(CuptiRecords(ALL, tables(launch(1)), TEXTS, CALLS, {7: 140_000_000_000_007}))
     assert made["name"].to_list() == ["cudaLaunchKernel"]
     assert made["thread"].to_list() == [140_000_000_000_007]
-
-
-def test_launches_are_as_uncertain_as_the_clocks() -> None:
-    found = converted(launch(1), kernel(1), alignment=Alignment(error_ns=70))
-    assert found.select("kind", "uncertainty_ns").rows() == [("launch", 70), ("kernel", None)]
-
-
-def test_a_thread_that_is_not_pythons_keeps_the_kernels_number_negative() -> None:
-    assert converted(launch(1))["thread"].to_list() == [-7]
-
-
-def test_a_driver_call_inside_a_runtime_call_is_the_same_call() -> None:
-    inner = record(K.DRIVER, correlation_id=1, start=12, end=18, cbid=307, thread_id=7)
-    alone = record(K.DRIVER, correlation_id=2, start=40, end=50, cbid=307, thread_id=7)
-    found = converted(launch(1), inner, alone)
-    assert found["name"].to_list() == ["cudaLaunchKernel", "cuLaunchKernel"]
 
 
 FLUSH, INSTRUMENTATION, LOADING, LAZY, FULL, REQUEST, MANAGED = (
@@ -150,68 +122,6 @@ def test_what_cupti_itself_cost_in_a_call_is_added_up() -> None:
     costs = [overhead(1, FLUSH, 4), overhead(1, REQUEST, 6)]
     found = converted(launch(1), launch(2), *costs)
     assert found["attr.cupti_overhead_ns"].to_list() == [8, None]
-
-
-def test_loading_code_and_a_full_queue_are_not_cuptis_cost() -> None:
-    """As in a cold step on a B200: functions are loaded lazily, and one buffer is asked for."""
-    costs = [
-        overhead(1, LAZY, 82_001),
-        overhead(1, LOADING, 11),
-        overhead(1, 1, 101),  # the driver's compiler
-        overhead(2, FULL, 51),
-        overhead(3, REQUEST, 1_500_001),
-        overhead(3, INSTRUMENTATION, 3),
-        overhead(4, MANAGED, 9),
-        overhead(4, 0, 9),  # of a kind that CUPTI does not know itself
-    ]
-    found = converted(*(launch(n) for n in (1, 2, 3, 4)), *costs)
-    costs_of = found.select(
-        "attr.module_loading_ns", "attr.queue_full_ns", "attr.cupti_overhead_ns"
-    )
-    assert costs_of.rows() == [
-        (82_110, None, None),
-        (None, 50, None),
-        (None, None, 1_500_002),
-        (None, None, None),
-    ]
-
-
-TICKING = Alignment((0, 2_000), (0, -1_000))  # two ticks in a nanosecond
-
-
-def test_what_is_counted_in_ticks_is_told_in_nanoseconds() -> None:
-    queued, cost = kernel(1, start=300, end=400, queued=100), overhead(1, FLUSH, 150, start=50)
-    found = converted(launch(1, 40, 200), queued, cost, alignment=TICKING).sort("start_ns")
-    assert found.select("start_ns", "end_ns").rows() == [(20, 100), (150, 200)]
-    assert found["attr.queue_delay_ns"].to_list() == [None, 100]
-    assert found["attr.cupti_overhead_ns"].to_list() == [50, None]
-
-
-def test_an_id_that_was_pushed_around_a_call_is_kept() -> None:
-    pushed = record(K.EXTERNAL_CORRELATION, correlation_id=2, external_id=77)
-    assert converted(launch(1), launch(2), pushed)["attr.external_id"].to_list() == [None, 77]
-
-
-def test_ids_of_the_users_ranges_are_not_taken_for_those_of_operators() -> None:
-    operators, ranges = 3, 4  # CUSTOM0, CUSTOM1
-
-    def pushed(number: int, kind: int, value: int) -> bytes:
-        values = {"external_kind": kind, "external_id": value}
-        return record(K.EXTERNAL_CORRELATION, correlation_id=number, **values)
-
-    both = [pushed(1, operators, 77), pushed(1, ranges, 5), pushed(2, ranges, 5)]
-    found = converted(launch(1), launch(2), *both)
-    assert found["attr.external_id"].to_list() == [77, None]
-
-
-def test_memory_that_a_call_allocated_or_freed_is_told() -> None:
-    made = [
-        record(K.MEMORY2, correlation_id=1, memory_operation_type=1, bytes=512),
-        record(K.MEMORY2, correlation_id=2, memory_operation_type=2, bytes=64),
-    ]
-    found = converted(launch(1), launch(2), launch(3), *made)
-    assert found["attr.allocated_bytes"].to_list() == [512, 0, None]
-    assert found["attr.freed_bytes"].to_list() == [0, 64, None]
 
 
 def test_copies_and_sets_say_how_much_and_whence() -> None:
@@ -236,11 +146,6 @@ def test_waits_are_on_the_device_of_their_context() -> None:
     assert found["stream"].to_list() == [None, 7]
 
 
-def test_only_what_was_asked_for_becomes_rows() -> None:
-    found = converted(launch(1), kernel(1), kinds=frozenset({Kind.LAUNCH, Kind.OP}))
-    assert found["kind"].to_list() == ["launch"]
-
-
 def test_work_without_times_is_counted_and_left_out() -> None:
     made = tables(kernel(1), kernel(2, start=0), kernel(3, end=0))
     assert (untimed(made), unfinished(made)) == (1, 1)
@@ -263,11 +168,6 @@ def test_ranges_of_libraries_become_calls_where_calls_are_asked_for() -> None:
     ]
     assert found["attr.library"].to_list() == ["NCCL"]
     assert converted(*made).height == 0
-
-
-def test_times_are_converted_to_our_clock() -> None:
-    found = converted(kernel(1), alignment=Alignment((0, 100), (1000, 1000), 5))
-    assert found.select("start_ns", "end_ns").row(0) == (1030, 1090)
 
 
 NUMBERS = st.integers(1, 2**31)
@@ -299,11 +199,6 @@ def test_every_record_becomes_one_row_of_the_schema(
     assert sorted(got) == expected
 
 
-def test_no_records_are_no_rows() -> None:
-    assert converted().height == 0
-    assert set(DTYPES) == set(HOW.forms)
-
-
 def created(*nodes: tuple[int, int, int]) -> Table:
     columns = np.array(nodes, np.int64).reshape(-1, 3).T
     return dict(zip(("time", "thread", "node"), columns, strict=True))
@@ -314,30 +209,3 @@ def test_a_launch_says_which_nodes_it_captured() -> None:
     nodes = created((12, 7, 101), (35, 7, 103), (15, 7, 102), (35, 8, 104), (25, 7, 105))
     frame = converted(*made, created=nodes).sort("correlation_id")
     assert frame["attr.created_nodes"].to_list() == [[101, 102], [103], [104]]
-
-
-def test_clocks_that_differ_a_little_do_not_lose_a_node() -> None:
-    nodes = created((8, 7, 101), (42, 7, 102), (60, 7, 103))
-    aligned = Alignment(error_ns=5)
-    made = [launch(1, 10, 20), launch(2, 30, 40)]
-    frame = converted(*made, created=nodes, alignment=aligned).sort("correlation_id")
-    assert frame["attr.created_nodes"].to_list() == [[101], [102]]
-
-
-def test_a_node_in_one_call_is_not_given_to_the_next_for_the_clocks_error() -> None:
-    nodes = created((99, 7, 101), (100, 7, 102), (105, 7, 103))
-    made = [launch(1, 50, 100), launch(2, 105, 140)]
-    frame = converted(*made, created=nodes, alignment=Alignment(error_ns=10))
-    assert frame.sort("correlation_id")["attr.created_nodes"].to_list() == [[101, 102], [103]]
-
-
-def test_a_node_that_ran_says_what_it_was_captured_as() -> None:
-    made = [kernel(1, graph_id=4, graph_node_id=21), kernel(1, graph_id=4, graph_node_id=22)]
-    frame = converted(*made, kernel(2), captured={21: 11})
-    assert frame["attr.captured_node"].to_list() == [11, None, None]
-    assert frame["attr.graph_node"].to_list() == [21, 22, None]
-
-
-def test_nodes_that_ran_are_those_of_graphs() -> None:
-    made = tables(kernel(1, graph_id=4, graph_node_id=21), kernel(2, graph_node_id=99))
-    assert nodes_that_ran(made) == {21}

@@ -79,9 +79,9 @@ def test_calls_of_cudnn_end_where_it_says_so() -> None:
 def test_the_backward_pass_on_autograds_thread_lies_in_what_waits_for_it() -> None:
     layers = spans("training", "layer").filter(pl.col("phase") == "backward")
     assert layers.filter(above="backward", name="Sequential").height == 1
-    assert spans("training", "pipeline").filter(name="backward")["device_ns"][0] > 500_000
+    assert spans("training", "region").filter(name="backward")["device_ns"][0] > 500_000
     on_engine = spans("training", "op").filter(pl.col("name").str.starts_with("autograd::engine"))
-    assert set(on_engine.filter(above_kind="pipeline")["above"]) == {"backward"}
+    assert set(on_engine.filter(above_kind="region")["above"]) == {"backward"}
 
 
 @pytest.mark.parametrize("name", ["graphed", "reduced"])

@@ -1,4 +1,4 @@
-"""A provider and a CUPTI that is played in, what was recorded out."""
+"""Plays records into the CUPTI provider, and keeps its records."""
 
 from __future__ import annotations
 

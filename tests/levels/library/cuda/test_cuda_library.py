@@ -11,10 +11,8 @@ import pytest
 
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider.contract import Provider, Request, SelfDiagnosing
+from xsp.provider.contract import Request
 from xsp.provider.packing import pack, unpack
-from xsp.session import registry
-from xsp_levels.library.cuda import logger as cuda_logger
 from xsp_levels.library.cuda import provider as cuda_library
 from xsp_levels.library.cuda.log import messages
 from xsp_levels.library.cuda.provider import Cublas, Cudnn
@@ -53,7 +51,7 @@ def said(provider: Cublas | Cudnn, call: Any) -> list[str]:
         call()
     finally:
         records = provider.stop()
-    assert (records.dropped, records.problems) == (0, ())
+    assert (records.dropped, records.warnings) == (0, ())
     return [message.text for message in messages(records.data.content)]
 
 
@@ -69,14 +67,6 @@ def lt_matmul(lt: Any) -> None:
     lt.cublasLtMatmulDescCreate(ctypes.byref(description), 68, 0)
     sizes = ctypes.c_uint64(8), ctypes.c_uint64(8), ctypes.c_int64(8)
     lt.cublasLtMatrixLayoutCreate(ctypes.byref(layout), 0, *sizes)
-
-
-@pytest.mark.parametrize("kind", [Cublas, Cudnn])
-def test_they_are_providers(kind: type[Cublas | Cudnn]) -> None:
-    provider = kind()
-    assert isinstance(provider, Provider)
-    assert isinstance(provider, SelfDiagnosing)
-    assert registry.validate(provider).kinds == {Kind.CALL}
 
 
 def test_a_call_of_the_real_cublas_becomes_a_row(cublas: Any) -> None:
@@ -107,7 +97,7 @@ def test_a_call_of_the_real_cudnn_becomes_a_row(cudnn: Any) -> None:
 
 @pytest.mark.usefixtures("cublas")
 def test_cublaslt_calls_back_and_does_not_print(capfd: pytest.CaptureFixture[str]) -> None:
-    lt = cuda_logger.find("libcublasLt")
+    lt = cuda_library.find("libcublasLt")
     assert lt is not None
     provider = Cublas()
     provider.start(SystemClock(), CALLS)
@@ -123,7 +113,7 @@ def test_cublaslt_calls_back_and_does_not_print(capfd: pytest.CaptureFixture[str
 def test_afterwards_nobody_is_called_back(
     cublas: Any, cudnn: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    lt = cuda_logger.find("libcublasLt")
+    lt = cuda_library.find("libcublasLt")
     for provider in (Cublas(), Cudnn()):
         said(provider, lambda: None)
         multiply(cublas)
@@ -136,43 +126,6 @@ def test_afterwards_nobody_is_called_back(
     before = ctypes.c_void_p()
     cublas.cublasGetLoggerCallback(ctypes.byref(before))
     assert before.value is None
-
-
-def test_a_logger_of_cudnn_that_was_there_is_there_again(cudnn: Any) -> None:
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_int, *[ctypes.c_void_p] * 3)
-    heard: list[int] = []
-    own = callback(lambda severity, *_: heard.append(severity))
-    before = [ctypes.c_uint(), ctypes.c_void_p(), ctypes.c_void_p()]
-    cudnn.cudnnGetCallback(*(ctypes.byref(value) for value in before))
-    cudnn.cudnnSetCallback(1 << 3, None, own)
-    try:
-        said(Cudnn(), lambda: None)
-        cudnn.cudnnCreateTensorDescriptor(ctypes.byref(ctypes.c_void_p()))
-        assert heard
-    finally:
-        cudnn.cudnnSetCallback(*before)
-
-
-def test_a_logger_of_cublas_that_serves_another_tool_is_left_alone(cublas: Any) -> None:
-    callback = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
-    own = callback(lambda text: None)
-    cublas.cublasSetLoggerCallback(own)
-    try:
-        provider = Cublas()
-        provider.start(SystemClock(), CALLS)
-        assert any("another tool" in problem for problem in provider.stop().problems)
-        kept = ctypes.c_void_p()
-        cublas.cublasGetLoggerCallback(ctypes.byref(kept))
-        assert kept.value == stub.address_of(own)
-    finally:
-        cublas.cublasSetLoggerCallback(None)
-
-
-def test_nothing_is_pointed_where_calls_are_not_asked_for(cublas: Any) -> None:
-    provider = Cublas()
-    provider.start(SystemClock(), Request(frozenset({Kind.OP})))
-    multiply(cublas)
-    assert provider.spans(provider.stop()).height == 0
 
 
 @pytest.mark.forks
@@ -198,7 +151,7 @@ def with_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.system", lambda: "Linux")
     monkeypatch.setattr("platform.machine", lambda: "x86_64")
     monkeypatch.setattr(cuda_library, "_has_driver", lambda: True)
-    for variable in (*cuda_logger.CUBLAS_VARIABLES, *cuda_logger.CUDNN_VARIABLES):
+    for variable in (*cuda_library.CUBLAS_VARIABLES, *cuda_library.CUDNN_VARIABLES):
         monkeypatch.delenv(variable, raising=False)
 
 
@@ -236,7 +189,7 @@ def test_records_are_kept_as_bytes_and_make_the_same_rows(cublas: Any) -> None:
     multiply(cublas)
     kept = provider.stop()
     unpacked = unpack(provider, pack(provider, kept))
-    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    assert (unpacked.dropped, unpacked.warnings) == (kept.dropped, kept.warnings)
     rows = provider.spans(kept)
     assert rows.height
     assert provider.spans(unpacked).equals(rows)

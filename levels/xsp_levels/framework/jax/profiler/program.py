@@ -1,18 +1,18 @@
-"""A program that XLA compiled in; what each of its operators is, and the layers around it, out."""
+"""Describes the operators of a program that XLA compiled, and the layers around them."""
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from itertools import takewhile
 from operator import or_
 
-from xsp_levels.framework.hlo import Instruction, Module, Shape
+from xsp_levels.framework.hlo import Frame, Instruction, Module, Shape
 from xsp_levels.framework.hlo_work import flops, main_flops
-from xsp_levels.framework.jax.profiler.frame import ModuleCall, module_calls, user_line
 from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
 
 Path = tuple[str, ...]
@@ -103,7 +103,7 @@ class _Place:
 def describe(
     number: int, module: Module, is_own: Callable[[str], bool], libraries: str = ""
 ) -> Program:
-    """Return what is known of a compiled program.
+    """Return the operators and layers of a compiled program.
 
     Args:
         number: XLA's number of it.
@@ -150,23 +150,23 @@ def _place(scope: Scope, calls: tuple[ModuleCall, ...], function: str) -> _Place
     else the scopes are, without classes.
     """
     root = (scope.function or function,) if function else ()
-    names, classes = scope.layers, tuple(_class_of(name) for name in scope.layers)
+    # The class that the name of a scope tells, as Equinox's `eqx.nn.Linear` does.
+    names, classes = (
+        scope.layers,
+        tuple(
+            (name.rpartition(".")[2] if name.startswith("eqx.nn.") else "") for name in scope.layers
+        ),
+    )
     if len(calls) == len(names):
         classes = tuple(call.cls for call in calls)
-        names = tuple(_spelled(n, c) for n, c in zip(names, calls, strict=True))
+        names = tuple(
+            ((c.name or c.cls) if n.startswith("eqx.nn.") else n)
+            for n, c in zip(names, calls, strict=True)
+        )
     elif len(calls) > len(names) and _accounts(calls, names):
         names = tuple(call.name or call.cls for call in calls)
         classes = tuple(call.cls for call in calls)
     return _Place(scope, (*root, *names), (*("" for _ in root), *classes))
-
-
-def _class_of(name: str) -> str:
-    """Return the class that the name of a scope tells, as Equinox's `eqx.nn.Linear` does."""
-    return name.rpartition(".")[2] if name.startswith("eqx.nn.") else ""
-
-
-def _spelled(name: str, call: ModuleCall) -> str:
-    return (call.name or call.cls) if name.startswith("eqx.nn.") else name
 
 
 def _accounts(calls: tuple[ModuleCall, ...], names: Path) -> bool:
@@ -184,7 +184,16 @@ def _operator(
 ) -> Operator:
     place = places[each.name]
     fused = [places[part.name] for part in _fused(module, each) if part.op_name]
-    path = _shared(module, each, places) or place.path
+    # The layers around all products and convolutions of a fusion; () if it has but one.
+    # A fusion that does the work of several layers is of none of them.
+    paths = [
+        places[part.name].path
+        for number in (each.called if each.opcode == "fusion" else ())
+        for part in module.computations.get(number, {}).values()
+        if part.opcode in ("convolution", "dot")
+    ]
+    shared = shared_path(paths) if len(set(paths)) > 1 else ()
+    path = shared or place.path
     others = (".".join(part.path[1:]) for part in fused if part.path != path)
     line = user_line(module.stack(each.frame), libraries)
     primitives = (part.scope.primitive for part in fused)
@@ -202,26 +211,12 @@ def _operator(
     )
 
 
-def _shared(module: Module, each: Instruction, places: Mapping[str, _Place]) -> Path:
-    """Return the layers around all products and convolutions of a fusion; () if it has but one.
-
-    A fusion that does the work of several layers is of none of them.
-    """
-    paths = [
-        places[part.name].path
-        for number in (each.called if each.opcode == "fusion" else ())
-        for part in module.computations.get(number, {}).values()
-        if part.opcode in ("convolution", "dot")
-    ]
-    return shared_path(paths) if len(set(paths)) > 1 else ()
-
-
 def _early(
     module: Module, around: Mapping[int, Instruction], places: Mapping[str, _Place]
 ) -> frozenset[str]:
     """Return the operators that take nothing of other layers, in layers that are given such.
 
-    These compute from weights alone, such as the scale of a normalisation, and XLA runs them long
+    These compute from weights alone, such as the scale of a normalization, and XLA runs them long
     before their layer, when the program begins. What follows a product or a convolution is none.
     """
     numbers: dict[tuple[Path, bool], int] = {}
@@ -376,3 +371,87 @@ def shared_path(paths: Iterable[Path]) -> Path:
 def phase_of(operator: Operator) -> str | None:
     """Return the phase of an operator, as its row has it."""
     return BACKWARD if operator.backward else None
+
+
+# Finds calls of modules, as layers, on the stack of calls in which an operator was traced.
+
+_CALL = re.compile(r"(?:.*\.)?(\w+)\.__call__$")
+_ATTRIBUTE = re.compile(r"\s*(?!jax\.|nnx\.|nn\.|eqx\.)\w+((?:\.\w+)+)\(")
+# In the folder of libraries: what lies between a program and its modules.
+_MACHINERY = (
+    "jax/",
+    "jaxlib/",
+    "flax/nnx/transforms/",
+    "flax/nnx/pytreelib.py",
+    "equinox/_",
+    "equinox/internal/",
+    "keras/",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModuleCall:
+    """A call of a module on a stack.
+
+    Attributes:
+        cls: Class of the module.
+        name: Attribute by which it was called, as in `self.l1(x)`; empty where it was otherwise.
+    """
+
+    cls: str
+    name: str
+
+
+def module_calls(stack: Sequence[Frame], function: str, libraries: str) -> tuple[ModuleCall, ...]:
+    """Return the calls of modules that were made while a function was traced.
+
+    Args:
+        stack: The frames, outermost first.
+        function: The jitted function; frames before its own were there before.
+        libraries: Folder of the installed libraries.
+    """
+    # The frames in a function: those after the last that has its name.
+    names = [frame.function.rpartition(".")[2].strip("<>") for frame in stack]
+    wanted = function.strip("<>_")
+    at = max((n for n, name in enumerate(names) if name.strip("_") == wanted), default=-1)
+    inside = stack[max(at, 0) :]
+    found = []
+    for number, frame in enumerate(inside):
+        called = _CALL.match(frame.function)
+        if called is None or _is_machinery(frame.file, libraries):
+            continue
+        # The frame that made a call: the innermost that is of no library's machinery.
+        before = inside[:number]
+        calling = (frame for frame in reversed(before) if not _is_machinery(frame.file, libraries))
+        caller = next(calling, None)
+        place = (caller.file, caller.line, caller.column) if caller is not None else ("", 0, 0)
+        found.append(ModuleCall(called[1].lstrip("_"), attribute_at(*place)))
+    return tuple(found)
+
+
+def user_line(stack: Sequence[Frame], libraries: str) -> Frame | None:
+    """Return the innermost frame of the user's own code.
+
+    Args:
+        stack: The frames, outermost first.
+        libraries: Folder of the libraries, whose functions are not the user's.
+    """
+    own = (frame for frame in reversed(stack) if not _of_libraries(frame.file, libraries))
+    return next(own, None)
+
+
+def attribute_at(file: str, line: int, column: int) -> str:
+    """Return the attribute that is called at a place of a file; empty where none is named there."""
+    text = linecache.getline(file, line) if line else ""
+    # Columns are counted in bytes of UTF-8.
+    found = _ATTRIBUTE.match(text.encode()[column:].decode(errors="ignore"))
+    return found[1].removeprefix(".") if found else ""
+
+
+def _is_machinery(file: str, libraries: str) -> bool:
+    within = file.removeprefix(libraries)
+    return _of_libraries(file, libraries) and within.startswith(_MACHINERY)
+
+
+def _of_libraries(file: str, libraries: str) -> bool:
+    return bool(libraries) and file.startswith(libraries)

@@ -1,11 +1,15 @@
-"""Records of JAX's profiler in; rows of operators, and of the layers that they make, out. Pure."""
+"""Makes rows of operators and of their layers from records of JAX's profiler. Pure."""
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from xsp.level import Kind
@@ -13,7 +17,6 @@ from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.xplane import read_space
 from xsp_levels.framework.hlo import Shape
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
-from xsp_levels.framework.jax.profiler.ending import END, ends, lanes
 from xsp_levels.framework.jax.profiler.program import (
     Operator,
     Program,
@@ -56,10 +59,13 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     found = [_found(programs, *at) for at in ops.select("program_id", "hlo_op").rows()]
     caller = anchors.threads()
     ended = ends(ops, events.filter(is_end), [operator.users for _, operator in found])
+    # Python's number of each operator's thread; of XLA's own threads the profiler's.
+    line = ops["line_id"]
+    threads = line.replace_strict(caller, default=line, return_dtype=pl.Int64)
     rows = _rows(ops, found, caller).with_columns(
         start_ns=pl.Series(alignment.convert(ops["start_ns"].to_numpy())),
         end_ns=pl.Series(alignment.convert(ended)),
-        thread=lanes(ops, _threads(ops, caller), ended),
+        thread=lanes(ops, threads, ended),
     )
     names = ops["hlo_module"].to_list()
     scopes = [_layers(*each, records.keras) for each in zip(found, names, strict=True)]
@@ -70,7 +76,9 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
         phases=rows["attr.phase"],
         describe=_describer(records.programs, records.keras),
     )
-    return _on_caller(inside)
+    # Rows in which functions are on the thread of the step, where their parent is.
+    outermost = (pl.col("kind") == Kind.LAYER.value) & pl.col("parent_id").is_null()
+    return inside.with_columns(thread=pl.when(~outermost).then("thread"))
 
 
 def _found(
@@ -109,7 +117,7 @@ def _rows(
     caller: Mapping[int, int],
 ) -> SpanRows:
     operators = [operator for _, operator in found]
-    # What is of no layer and ran on XLA's own threads is of the evaluation.
+    # What is of no layer and ran on XLA's own threads is of the step.
     astray = [
         0 if program is not None and program.own and number not in caller else None
         for (program, _), number in zip(found, ops["line_id"].to_list(), strict=True)
@@ -127,12 +135,6 @@ def _rows(
             **_facts(operators),
         }
     )
-
-
-def _threads(ops: pl.DataFrame, caller: Mapping[int, int]) -> pl.Series:
-    """Return Python's number of each operator's thread; of XLA's own threads the profiler's."""
-    line = ops["line_id"]
-    return line.replace_strict(caller, default=line, return_dtype=pl.Int64)
 
 
 def _facts(operators: Sequence[Operator]) -> dict[str, pl.Series]:
@@ -189,7 +191,70 @@ def _describer(
     return described
 
 
-def _on_caller(rows: SpanRows) -> SpanRows:
-    """Return rows in which functions are on the thread of the evaluation, where their parent is."""
-    outermost = (pl.col("kind") == Kind.LAYER.value) & pl.col("parent_id").is_null()
-    return rows.with_columns(thread=pl.when(~outermost).then("thread"))
+# Finds when each operator of XLA ended, and on which thread the operator ran.
+
+END = "end: "
+
+Integers = npt.NDArray[np.int64]
+
+
+def ends(ops: pl.DataFrame, marks: pl.DataFrame, users: Sequence[Sequence[str]]) -> Integers:
+    """Return the end of each operator, in the profiler's nanoseconds.
+
+    Args:
+        ops: Operators: `hlo_op`, `run_id`, `start_ns`, `end_ns`, and `_p`, the number by which
+            their end is marked.
+        marks: The marks of ends: `_c`, the number, and `start_ns`.
+        users: Names of the operators that take the result of each operator.
+    """
+    marked = dict(marks.select("_c", "start_ns").drop_nulls().rows())
+    begins: Mapping[tuple[int | None, str], list[int]] = defaultdict(list)
+    rows = ops.select("run_id", "hlo_op", "start_ns", "end_ns", "_p").rows()
+    for run, name, start, _, _ in rows:
+        begins[run, name].append(start)
+    for starts in begins.values():
+        starts.sort()
+    found = []
+    for (run, _, _, end, number), taken in zip(rows, users, strict=True):
+        told = marked.get(number)
+        if number is None or (told is not None and told <= end):
+            found.append(end)
+            continue
+        next_ones = [after for user in taken for after in _first(begins.get((run, user), ()), end)]
+        found.append(min(next_ones, default=end if told is None else told))
+    return np.array(found, np.int64)
+
+
+def lanes(ops: pl.DataFrame, thread: pl.Series, end_ns: Integers) -> pl.Series:
+    """Return the thread of each operator; a number below 0 for those that the pool ran.
+
+    Only operators that overlap what their thread did meanwhile are moved: nothing tells which
+    threads of the pool ran them.
+
+    Args:
+        ops: Operators with `start_ns` and `end_ns`, as they were recorded.
+        thread: The thread that recorded each operator.
+        end_ns: When it really ended.
+    """
+    found, starts = thread.to_list(), ops["start_ns"].to_list()
+    begins: dict[int, list[int]] = defaultdict(list)
+    for own, start in sorted(zip(found, starts, strict=True)):
+        begins[own].append(start)
+    recorded = ops["end_ns"].to_list()
+    moved = [
+        at
+        for at, end in enumerate(end_ns.tolist())
+        if any(recorded[at] <= each < end for each in _first(begins[found[at]], recorded[at]))
+    ]
+    free: list[int] = []  # when each lane is free again
+    for at in sorted(moved, key=starts.__getitem__):
+        lane = next((n for n, until in enumerate(free) if until <= starts[at]), len(free))
+        free[lane : lane + 1] = [int(end_ns[at])]
+        found[at] = -1 - lane
+    return pl.Series(found, dtype=pl.Int64)
+
+
+def _first(starts: Sequence[int], since: int) -> Sequence[int]:
+    """Return the first of sorted times that is not before another; none if there is none."""
+    at = bisect_left(starts, since)
+    return starts[at : at + 1]

@@ -1,4 +1,4 @@
-"""The name of an operator as JAX gives it to XLA in; layers, primitive and phase out.
+"""Parses the name that JAX gives an operator of XLA into layers, primitive and pass.
 
 A name is a path: `jit(step)/transpose(jvp(CNN))/Block_0/Conv_0/conv_general_dilated`. Its parts
 are functions that were jitted, transformations of JAX, scopes of `jax.named_scope` (which Flax
@@ -24,7 +24,7 @@ _OWN_PARTS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What the name of an operator says.
+    """Function, layers, primitive and pass in the name of an operator.
 
     Attributes:
         function: The jitted function that the program was compiled of; empty where not named.
@@ -42,7 +42,7 @@ class Scope:
 
 
 def parse(op_name: str, is_own: Callable[[str], bool] = lambda _: False) -> Scope:
-    """Return what the name of an operator says; of several names that were joined, the first.
+    """Return the parts of an operator's name; of several joined names, those of the first.
 
     Args:
         op_name: The name.

@@ -1,4 +1,4 @@
-"""A session of JAX's profiler in; its bytes, and what is known of the programs that ran, out.
+"""A session of JAX's profiler: its bytes, and what is known of the programs that ran.
 
 No file is written: the profiler hands its recording over as bytes. XLA's programs are asked for
 once each, in an empty session of its own, as describing them takes longer than recording.
@@ -25,13 +25,17 @@ from xsp_levels.native.alignment import AnchorReading
 
 HOST = "/host:CPU"
 _BUSY = (
-    "JAX's profiler is running already (jax.profiler.start_trace, or another tool), and only one "
-    "session of it can be: operators are missing; stop it before"
+    "operators are missing, because JAX's profiler is already running "
+    "(jax.profiler.start_trace, or another tool). Stop it before you measure."
 )
-_FAILED = "JAX's profiler failed, so that operators are missing: {}"
+_RIVAL = (
+    "operators are missing from the moment JAX's profiler started, because a process can have "
+    "only one session. End it before you measure."
+)
+_FAILED = "operators are missing, because JAX's profiler failed: {}"
 _DAMAGED = (
-    "the layers of {} are missing, and what its operators compute: XLA's description of the "
-    "program is damaged"
+    "XLA's description of the program is damaged, so the layers of {} are missing, and the work "
+    "of its operators; times are right."
 )
 _NAMED = re.compile(r"(.*)\((\d+)\)$")  # jit_f(4)
 
@@ -44,14 +48,14 @@ class OperatorRecords:
         space: Its recording, an XSpace.
         readings: Anchors, by which its clock is known.
         programs: The programs that ran.
-        problems: Why something is missing.
+        warnings: Why something is missing.
         keras: Layers of Keras's models.
     """
 
     space: bytes = b""
     readings: tuple[AnchorReading, ...] = ()
     programs: tuple[Program, ...] = ()
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     keras: LayerIndex = field(default_factory=LayerIndex)
 
 
@@ -67,7 +71,7 @@ class OperatorRecorder:
         self._session: Any = None
         self._readings: list[AnchorReading] = []
         self._space = b""
-        self._problems: list[str] = []
+        self._warnings: list[str] = []
 
     def start(self, clock: Clock) -> None:
         """Begin to record; a JAX that is not imported stays so, and nothing is recorded."""
@@ -76,10 +80,15 @@ class OperatorRecorder:
         if jax is None or not hasattr(jax, "profiler"):
             return
         if is_running():
-            self._problems.append(_BUSY)
+            self._warnings.append(_BUSY)
             return
         self._annotate = jax.profiler.TraceAnnotation
+        for array in jax.live_arrays():  # operators of earlier calls are none of this recording
+            if not array.is_deleted():
+                array.block_until_ready()
         self._session = _session(programs=False)
+        self._make = _library().ProfilerSession
+        _library().ProfilerSession = self._step_aside
         self._readings = make_anchors(self._annotate, self._now)
 
     def disarm(self) -> None:
@@ -87,23 +96,37 @@ class OperatorRecorder:
         session, self._session = self._session, None
         if session is None:
             return
+        if _library().ProfilerSession == self._step_aside:
+            _library().ProfilerSession = self._make
         try:
             self._readings += make_anchors(self._annotate, self._now)
         finally:
             try:
                 self._space = bytes(session.stop())
             except RuntimeError as error:  # another session was there first
-                self._problems.append(_FAILED.format(error))
+                self._warnings.append(_FAILED.format(error))
+
+    def _step_aside(self, *args: Any, **kwargs: Any) -> Any:
+        """Stand in for the class that every session of the user's is made of: ours ends first."""
+        self._warnings.append(_RIVAL)
+        self.disarm()
+        return _library().ProfilerSession(*args, **kwargs)
 
     def stop(self) -> OperatorRecords:
         """End recording, and return the records."""
         self.disarm()
         if not self._space:
-            return OperatorRecords(problems=tuple(self._problems))
-        programs = tuple(self._programs(_programs_run(self._space)))
+            return OperatorRecords(warnings=tuple(self._warnings))
+        plane = read_space(self._space).plane(HOST)
+        if plane is None:
+            programs_run = []
+        else:
+            frame = plane.events({"program_id": pl.Int64}).frame
+            programs_run = sorted(frame["program_id"].drop_nulls().unique().to_list())
+        programs = tuple(self._programs(programs_run))
         damaged = [_DAMAGED.format(each.name) for each in programs if not each.operators]
-        readings, problems = tuple(self._readings), (*self._problems, *damaged)
-        return OperatorRecords(self._space, readings, programs, problems, layer_index())
+        readings, warnings = tuple(self._readings), (*self._warnings, *damaged)
+        return OperatorRecords(self._space, readings, programs, warnings, layer_index())
 
     def _programs(self, numbers: Iterable[int]) -> Iterable[Program]:
         numbers = list(numbers)
@@ -136,14 +159,6 @@ def _library() -> Any:
     return found if found is not None else profiler.xla_client.profiler
 
 
-def _programs_run(space: bytes) -> list[int]:
-    plane = read_space(space).plane(HOST)
-    if plane is None:
-        return []
-    frame = plane.events({"program_id": pl.Int64}).frame
-    return sorted(frame["program_id"].drop_nulls().unique().to_list())
-
-
 def _described(numbers: set[int]) -> dict[int, Program]:
     """Return descriptions of programs, by their numbers; those that exist no more are left out.
 
@@ -161,7 +176,9 @@ def _described(numbers: set[int]) -> dict[int, Program]:
         if named is not None and proto is not None and int(named[2]) in numbers:
             number = int(named[2])
             try:
-                found[number] = describe(number, read_module(proto), is_own(), _libraries())
+                # The folder that JAX and other libraries are installed in.
+                libraries = str(Path(sys.modules["jax"].__file__ or "").parent.parent) + "/"
+                found[number] = describe(number, read_module(proto), is_own(), libraries)
             except ValueError:
                 found[number] = Program(number, named[1])
     return found
@@ -178,8 +195,3 @@ def is_own() -> Callable[[str], bool]:
         return name.startswith("_") or any(hasattr(room, name) for room in rooms)
 
     return own
-
-
-def _libraries() -> str:
-    """Return the folder that JAX and other libraries are installed in."""
-    return str(Path(sys.modules["jax"].__file__ or "").parent.parent) + "/"

@@ -1,21 +1,23 @@
-"""A call of a jitted function in; its name, its inputs, and whether it can be repeated, out."""
+"""Calls of jitted functions: their names, their inputs, and whether they can be repeated."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
-from xsp.provider import Inputs, ModelCall
+from xsp.provider import TRAINING_STEP, Inputs, ModelCall
 from xsp_levels.framework.jax.profiler.scope import GRADIENT
 from xsp_levels.framework.jax.program.door import is_jitted
+from xsp_levels.framework.keras.layer_tree import is_layer, root_name
 
 WITHOUT_JIT = "without jit"  # a phase
-TRAINING_STEP = "training step"  # a phase
 
 _OWN_PACKAGES = ("jax", "jaxlib")
+_STEPS = {"train_step": TRAINING_STEP, "test_step": "test step"}
 _SMALL = 8  # containers of more arguments hold weights
 
 
@@ -44,6 +46,10 @@ class JaxCall(ModelCall):
         effects = _effects(self)
         return f"{self.subject} has effects besides its result ({effects})" if effects else None
 
+    def copied(self, memo: dict[int, Any]) -> JaxCall:
+        """Return the call itself: once compiled, a function writes to nothing that it is given."""
+        return ModelCall.copied(self, memo) if self.eager else self
+
     def conditions(self) -> AbstractContextManager[None]:
         """Return a context in which functions are compiled, or not, as when the call was made."""
         jax = sys.modules.get("jax")
@@ -69,9 +75,7 @@ def jitted_call(
         args,
         kwargs,
         subject=name_of(jitted),
-        phase=WITHOUT_JIT if eager else "",
         eager=eager,
-        inputs=array_inputs(args, kwargs),
         jitted=jitted,
     )
 
@@ -92,8 +96,19 @@ def is_own(jitted: Any) -> bool:
     return module.partition(".")[0] in _OWN_PACKAGES and type(jitted).__name__ != "Compiled"
 
 
-def name_of(jitted: Any) -> str:
-    """Return the name of a jitted function for people."""
+def keras_step(jitted: Any) -> tuple[Any, str]:
+    """Return the model of Keras's whose step a jitted function is, and the step's phase."""
+    step = getattr(jitted, "__wrapped__", None)
+    model = getattr(step, "__self__", None)
+    if model is None or not is_layer(model):
+        return None, ""
+    return model, _STEPS.get(getattr(step, "__name__", ""), "")
+
+
+def name_of(jitted: Any, model: Any = None) -> str:
+    """Return the name of a jitted function for people; of the model, if it is a step of one."""
+    if model is not None:
+        return root_name(model)
     for each in (jitted, getattr(jitted, "__wrapped__", None), getattr(jitted, "fun", None)):
         name = getattr(each, "__name__", None)
         if isinstance(name, str):
@@ -128,23 +143,29 @@ def donates(jitted: Any) -> bool:
 
 
 def array_inputs(args: Iterable[Any], kwargs: Mapping[str, Any]) -> Inputs:
-    """Return shape and element type of the arrays among arguments, and in small containers."""
+    """Return shape and element type of the arrays among arguments, then in small containers."""
     found: list[tuple[tuple[int, ...], str]] = []
+    inside: list[tuple[tuple[int, ...], str]] = []  # often parameters
     for value in (*args, *kwargs.values()):
         if isinstance(value, (tuple, list)) and len(value) <= _SMALL:
-            found += filter(None, map(_described, value))
+            inside += filter(None, map(_described, value))
         elif isinstance(value, dict) and len(value) <= _SMALL:
-            found += filter(None, map(_described, value.values()))
+            inside += filter(None, map(_described, value.values()))
         elif (described := _described(value)) is not None:
             found.append(described)
-    return tuple(found)
+    return (*found, *inside)
 
 
 def _described(value: Any) -> tuple[tuple[int, ...], str] | None:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and dtype is not None:
-        return shape, str(dtype)
+        return shape, _dtype_name(dtype)
     return None
+
+
+@functools.cache
+def _dtype_name(dtype: Any) -> str:
+    return str(dtype)  # 6 µs
 
 
 def _effects(call: JaxCall) -> str:

@@ -1,4 +1,4 @@
-"""What JAX says of its compiling in; the times of it out.
+"""Records how long JAX traces, lowers and compiles functions.
 
 JAX traces a function, lowers it to HLO and has XLA compile that at the first call with arguments of
 these shapes. It tells the length of each when it has ended.
@@ -62,10 +62,23 @@ class CompilationRecorder:
     def stop(self) -> tuple[Stage, ...]:
         """End, and return what was noted."""
         if self._armed:
-            _unregister(self._note)
+            from jax import monitoring  # noqa: PLC0415
+
+            if hasattr(monitoring, "unregister_event_duration_listener"):
+                monitoring.unregister_event_duration_listener(self._note)
+            else:
+                from jax._src import monitoring as inner  # noqa: PLC0415
+
+                inner._unregister_event_duration_listener_by_callback(self._note)
             self._armed = False
         stages, self._stages = self._stages, []
-        return tuple(_outermost(stages))
+        # Leave out stages within others of their thread, as functions in functions are traced.
+        outermost: list[Stage] = []
+        for stage in sorted(stages, key=lambda each: (each.thread, each.start_ns, -each.end_ns)):
+            last = outermost[-1] if outermost else None
+            if last is None or last.thread != stage.thread or stage.start_ns >= last.end_ns:
+                outermost.append(stage)
+        return tuple(outermost)
 
     def _note(self, event: str, seconds: float, **facts: Any) -> None:
         end_ns = monotonic_ns()
@@ -77,36 +90,15 @@ class CompilationRecorder:
 
 
 def compile_rows(stages: tuple[Stage, ...]) -> SpanRows:
-    """Return a row of kind pipeline for each stage of compiling."""
+    """Return a row of kind region for each stage of compiling."""
     if not stages:
         return no_rows()
     return span_rows(
         {
-            "kind": Kind.PIPELINE.value,
+            "kind": Kind.REGION.value,
             "name": [f"{COMPILE} {stage.function}: {stage.name}" for stage in stages],
             "start_ns": pl.Series([stage.start_ns for stage in stages], dtype=pl.Int64),
             "end_ns": pl.Series([stage.end_ns for stage in stages], dtype=pl.Int64),
             "thread": pl.Series([stage.thread for stage in stages], dtype=pl.Int64),
         }
     )
-
-
-def _outermost(stages: list[Stage]) -> list[Stage]:
-    """Leave out stages within others of their thread, as functions in functions are traced."""
-    found: list[Stage] = []
-    for stage in sorted(stages, key=lambda each: (each.thread, each.start_ns, -each.end_ns)):
-        last = found[-1] if found else None
-        if last is None or last.thread != stage.thread or stage.start_ns >= last.end_ns:
-            found.append(stage)
-    return found
-
-
-def _unregister(listener: Any) -> None:
-    from jax import monitoring  # noqa: PLC0415
-
-    if hasattr(monitoring, "unregister_event_duration_listener"):
-        monitoring.unregister_event_duration_listener(listener)
-    else:
-        from jax._src import monitoring as inner  # noqa: PLC0415
-
-        inner._unregister_event_duration_listener_by_callback(listener)

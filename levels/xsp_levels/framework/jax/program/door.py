@@ -1,4 +1,4 @@
-"""Calls of functions that JAX compiles in; each handed to a handler, out.
+"""The place where calls of functions that JAX compiles are seen, and handed to a handler.
 
 A jitted function is an object of a class that is written in C++ (`PjitFunction`), and names that
 a program gave it before hold that same object. So the class gets another `__call__` while somebody
@@ -83,11 +83,12 @@ class Door:
             return handler(original, self, args, kwargs)
 
         vectorcall = bool(cls.__flags__ & _VECTORCALL)
-        known = vectorcall and _flags_are_known(cls)
-        if vectorcall and not known and sys.version_info < (3, 12):
+        old = sys.version_info < (3, 12)  # newer ones turn that off by themselves
+        known = vectorcall and old and _flags_are_known(cls)
+        if vectorcall and old and not known:
             raise RuntimeError(
                 "calls of jitted functions cannot be seen on this build of Python; mark "
-                "evaluations with prof.evaluation(), or use xsp.measure"
+                "steps with prof.step(), or use xsp.measure"
             )
         self._originals[cls] = original
         type.__setattr__(cls, "__call__", stand_in)

@@ -1,36 +1,11 @@
-"""What calls of JAX return in; nothing out, when it is ready.
-
-JAX's calls return before their outputs are computed. An evaluation lasts until they are.
-"""
+"""Waits for what calls of JAX return: they return before their outputs are computed."""
 
 from __future__ import annotations
 
 import sys
-import threading
 from typing import Any
 
 _PLAIN = (type(None), bool, int, float, str, bytes)
-
-
-class _Local(threading.local):
-    last: Any = None
-
-
-_local = _Local()
-
-
-def keep(result: Any) -> None:
-    """Keep what the last call of a jitted function returned on this thread."""
-    _local.last = result
-
-
-def await_last() -> bool:
-    """Wait until what was kept on this thread is ready, and forget it; False if nothing was."""
-    result, _local.last = _local.last, None
-    if result is None:
-        return False
-    await_outputs(result)
-    return True
 
 
 def await_outputs(result: Any) -> None:

@@ -1,102 +1,219 @@
-"""Calls of jitted functions, as the program makes them, in; evaluations and compiling out."""
+"""Logs what JAX does in a program: calls of jitted functions, and of Keras's layers on JAX.
+
+A call is one that lies in no other, and that the program itself makes (`door`). One that `jax.grad`
+or `jax.vmap` has run is a call too; one that JAX only traces is none. A function that is not
+compiled for its arguments yet is compiled before the call, and that is a part of the program.
+"""
 
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from time import monotonic_ns
-from types import MethodType
+from types import FunctionType, MethodType
 from typing import Any
 
-from xsp.provider import Evaluations
+from xsp.provider import END, PAUSE, CallFacts, ProgramLog
 from xsp_levels.framework.jax.program import output
-from xsp_levels.framework.jax.program.call import is_own, jitted_call, phase_of
+from xsp_levels.framework.jax.program.call import (
+    WITHOUT_JIT,
+    array_inputs,
+    is_eager,
+    is_own,
+    jitted_call,
+    keras_step,
+    name_of,
+    phase_of,
+)
 from xsp_levels.framework.jax.program.compilation import COMPILE, CompilationRecorder
 from xsp_levels.framework.jax.program.door import MODULES, Door
+from xsp_levels.framework.keras.backend import backend_name
+from xsp_levels.framework.keras.calls import KerasCalls
+from xsp_levels.framework.owner import Owners
+from xsp_levels.framework.past_part import log_past
+from xsp_levels.hook import Handler, Hook
 from xsp_levels.imported import Imports
-from xsp_levels.native import forked_child
 
 _STATIC = (bool, int, float, str, bytes, type(None))
+_EXPORT = "jax._src.export._export"
+_TRANSFORMED, _AS_GRAPH = "in grad or vmap", "as a graph"
+_EARLY = (
+    "JAX returns before outputs are computed, so times of calls are too short, and the wait "
+    "counts where your program reads outputs. `xsp.measure` waits for them."
+)
 
 
-class Watch:
-    """Hands the outermost calls of the program's jitted functions to `evaluations`, until `close`.
+class JaxWatcher:
+    """See `xsp.provider.ProgramWatcher`."""
 
-    A function that is not compiled for its arguments yet is compiled before the evaluation begins,
-    and that is a part of the program.
+    logs_layers = False
 
-    Args:
-        evaluations: Runs the evaluations, and is told what was compiled.
-    """
+    def __init__(self) -> None:
+        self._log: Any = None
+        self._door: Door | None = None
+        self._keras: KerasCalls | None = None
+        self._export: Hook | None = None
 
-    def __init__(self, evaluations: Evaluations) -> None:
-        self._evaluations: Evaluations | None = evaluations
-        self._local = _Local()
-        self._seen: dict[int, tuple[Any, dict[Any, str]]] = {}
+    def begin(self, log: ProgramLog) -> None:
+        """Put the hooks in place, as soon as the program has imported JAX."""
+        self._log = log
+        self._owners, self._told = Owners(), False
+        self._phases: dict[Any, str] = {}  # of what is known to be compiled
         self._door = Door(self._called)
-        self._imports = Imports(MODULES, self._door.open)
-        self._door.open()
-        self._imports.begin()
-        forked_child.register(self)
+        self._keras = KerasCalls(log, self._owners, self._make, lambda: False)
+        self._imports = Imports((*MODULES, _EXPORT, "keras"), self.resume)
+        self.resume()
 
-    def close(self) -> None:
-        """Stop watching."""
-        self.abandon()
-
-    def abandon(self) -> None:
-        """Take away what was put in place."""
-        self._evaluations = None
+    def suspend(self) -> None:
+        """Take the hooks out for a while."""
         self._imports.end()
-        self._door.close()
-        self._seen.clear()
+        if self._door is not None:
+            self._door.close()
+        if self._keras is not None:
+            self._keras.suspend()
+        if self._export is not None:
+            self._export.take_out()
+
+    def resume(self) -> None:
+        """Put the hooks in place, as far as what they belong to is imported."""
+        if self._door is None or self._keras is None:
+            return
+        self._imports.begin()
+        self._door.open()
+        if backend_name() == "jax":
+            self._keras.resume()
+        exported = getattr(sys.modules.get(_EXPORT), "Exported", None)
+        call = getattr(exported, "call", None)
+        if self._export is None and isinstance(call, FunctionType):
+            self._export = Hook(call, self._exported)
+        if self._export is not None:
+            self._export.place()
+
+    def end(self) -> None:
+        """Take the hooks out for good, and let go of everything."""
+        self.suspend()
+        if self._keras is not None:
+            self._keras.end()
+        self._log = self._door = self._keras = self._export = None
+        self._phases.clear()
 
     def _called(
         self, original: Any, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        evaluations, local = self._evaluations, self._local
-        if evaluations is None or local.inside or is_own(jitted) or not _is_outermost():
+        log = self._log
+        if log is None or log.local.inside is not None or is_own(jitted):
             return original(jitted, *args, **kwargs)
-        found_ns = monotonic_ns()
-        local.inside = True
-        try:
-            return self._evaluate(evaluations, MethodType(original, jitted), args, kwargs, found_ns)
-        finally:
-            local.inside = False
+        traced, gradients = _tracing()
+        if traced is None:
+            return original(jitted, *args, **kwargs)
+        model, phase = keras_step(jitted)
+        owner = self._owners.of(jitted if model is None else model, name_of(jitted, model))
+        inputs = array_inputs(args, kwargs)
+        key = (
+            owner.number,
+            phase,
+            inputs,
+            len(args),
+            tuple(kwargs),
+            told_apart(jitted, args, kwargs),
+        )
+        if is_eager():
+            phase = WITHOUT_JIT
+        elif not traced:
+            if key not in self._phases:
+                self._phases[key] = self._compile(jitted, args, kwargs, owner.name)
+            phase = phase or self._phases[key]
+        number = log.call_number(
+            (key, phase, traced, gradients),
+            lambda: CallFacts(
+                owner.name, owner.number, phase=phase, gradients=gradients, inputs=inputs,
+                settings=(_TRANSFORMED,) if traced else (_AS_GRAPH,) * (model is not None),
+                batch_first=False,
+            ),
+        )  # fmt: skip
+        if log.keeping and not traced:
+            log.keep(number, jitted_call(jitted, args, kwargs, MethodType(original, jitted)))
+        return self._make(number, original, (jitted, *args), kwargs)
 
-    def _evaluate(
+    def _exported(self, call: Callable[..., Any]) -> Handler:
+        """Return the handler of calls of functions that were exported, or read from a file."""
+
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            log = self._log
+            if log is None or log.local.inside is not None or _tracing() != (False, False):
+                return call(*args, **kwargs)
+            owner = self._owners.of(args[0], str(args[0].fun_name))
+            inputs = array_inputs(args[1:], kwargs)
+            number = log.call_number(
+                (owner.number, inputs),
+                lambda: CallFacts(
+                    f"{owner.name} (exported)", owner.number, inputs=inputs, batch_first=False
+                ),
+            )
+            return self._make(number, call, args, kwargs)
+
+        return handler
+
+    def _make(
         self,
-        evaluations: Evaluations,
-        function: MethodType,
+        number: int,
+        call: Callable[..., Any],
         args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
+        kwargs: Mapping[str, Any],
     ) -> Any:
-        jitted: Any = function.__self__
-        if evaluations.by_hand:
-            result = function(*args, **kwargs)
-            output.keep(result)
-            return result
-        call = jitted_call(jitted, args, kwargs, function)
-        if call.eager:
-            return evaluations.run(replace(call, found_ns=found_ns))
-        phases, key = self._known(jitted, call.inputs, args, kwargs)
-        if key not in phases:
-            phases[key], compiled = _compiled(jitted, args, kwargs, evaluations, call.subject)
-            found_ns = monotonic_ns() if compiled else found_ns
-        return evaluations.run(replace(call, found_ns=found_ns, phase=phases[key]))
+        if not self._told:
+            self._told = True
+            self._log.warning(_EARLY)
+        return self._log.make(number, self._awaited, (call, args, kwargs), {})
 
-    def _known(
-        self, jitted: Any, inputs: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-    ) -> tuple[dict[Any, str], Any]:
-        """Return the phases of a function's calls, and by which of them a call is known."""
-        _, phases = self._seen.setdefault(id(jitted), (jitted, {}))
-        return phases, (inputs, len(args), tuple(kwargs), told_apart(jitted, args, kwargs))
+    def _awaited(
+        self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> Any:
+        """Make a call; where operators are recorded, wait for them, which is no part of it."""
+        result = call(*args, **kwargs)
+        log = self._log
+        if log is not None and log.deep:
+            append, now = log.local.log.append, log.now
+            append(PAUSE)
+            append(now())
+            try:
+                output.await_outputs(result)
+            finally:
+                append(END)
+                append(now())
+        return result
+
+    def _compile(
+        self, jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
+    ) -> str:
+        """Have a function compiled without calling it, log that, and return its calls' phase.
+
+        Looking for what is compiled already, and for the phase, is a pause.
+        """
+        if not hasattr(jitted, "lower"):
+            return phase_of(jitted)
+        log = self._log
+        mine = log.local.log or log.begin_thread()
+        if log.region.get() is not mine.region or log.generators:
+            log.at(mine)
+        recorder = CompilationRecorder()
+        recorder.start()
+        begin_ns = log.now()
+        try:
+            compiled = jitted.lower(*args, **kwargs).compile()
+        except Exception:  # noqa: BLE001  the call itself raises it, where the program expects that
+            return ""
+        finally:
+            end_ns, stages = log.now(), recorder.stop()
+        rows = [(stage.name, stage.start_ns, stage.end_ns) for stage in stages]
+        log_past(log, (f"{COMPILE} {name}" if rows else "", begin_ns, end_ns), rows)
+        begin_ns = log.now()
+        phase = phase_of(compiled)
+        log_past(log, ("", begin_ns, log.now()))
+        return phase
 
 
 def told_apart(jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return what of the arguments that are no arrays a function may be compiled anew for.
+    """List the arguments that are no arrays and for which a function may be compiled again.
 
     That is the value of those that are static, and the type of the others, a counter of steps say.
     Functions of libraries that do not tell which are static take integers to be, and no floats: a
@@ -112,48 +229,20 @@ def told_apart(jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     )
 
 
-def _compiled(
-    jitted: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    evaluations: Evaluations,
-    name: str,
-) -> tuple[str, bool]:
-    """Have a function compiled without calling it, and tell of it.
+def _tracing() -> tuple[bool | None, bool]:
+    """Return whether a call on this thread is transformed, as by `vmap`, and has gradients.
 
-    Returns:
-        The phase of its calls, and whether it was compiled only now.
+    None: the call is only traced, and computes nothing. JAX has a chain of traces for each thread:
+    what evaluates is at its end, and only traces of a jaxpr do not hand on to it.
     """
-    if not hasattr(jitted, "lower"):
-        return phase_of(jitted), False
-    recorder = CompilationRecorder()
-    recorder.start()
-    begin_ns = monotonic_ns()
-    try:
-        compiled = jitted.lower(*args, **kwargs).compile()
-    except Exception:  # noqa: BLE001  the call itself raises it, where the program expects that
-        return "", False
-    finally:
-        end_ns, stages = monotonic_ns(), recorder.stop()
-    for stage in stages:
-        evaluations.mark(stage.name, max(stage.start_ns, begin_ns), stage.end_ns, {})
-    if stages:
-        evaluations.mark(f"{COMPILE} {name}", begin_ns, end_ns, {})
-    return phase_of(compiled), bool(stages)
-
-
-def _is_outermost() -> bool:
-    """Return whether the program itself calls, and not JAX, which traces another function."""
-    core = sys.modules.get("jax._src.core")
-    clean: Callable[[], bool] | None = getattr(core, "trace_state_clean", None)
-    return clean is None or clean()
-
-
-class _Local(threading.local):
-    """What is known of each thread.
-
-    Attributes:
-        inside: Whether the thread is in a call that is handled.
-    """
-
-    inside = False
+    core: Any = sys.modules.get("jax._src.core")
+    clean = getattr(core, "trace_state_clean", None)
+    if clean is None or clean():
+        return False, False
+    trace, kinds = getattr(getattr(core, "trace_ctx", None), "trace", None), set()
+    while trace is not None:
+        kinds.add(type(trace).__name__)
+        trace = getattr(trace, "parent_trace", None)
+    if "EvalTrace" not in kinds or "DynamicJaxprTrace" in kinds:
+        return None, False
+    return True, bool(kinds & {"JVPTrace", "LinearizeTrace"})

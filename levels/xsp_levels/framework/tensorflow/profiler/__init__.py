@@ -1,4 +1,4 @@
-"""TensorFlow's profiler: its events in, rows of kind op and of derived layers out.
+"""Makes rows of operators and derived layers from the events of TensorFlow's profiler.
 
 `operator` leads through the files: `session` runs the profiler, `event` reads what it recorded and
 aligns its clock, `row` finds the operators, `run` the graph runs that they are of, `xla` what XLA

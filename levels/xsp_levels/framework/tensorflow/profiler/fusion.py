@@ -1,4 +1,4 @@
-"""Functions that ran, in; the nodes that TensorFlow fused into each operator, out.
+"""Finds the nodes that TensorFlow fused into each operator.
 
 Grappler puts a convolution, its bias and an activation into one operator (`_FusedConv2D`), and
 gives that the name of the last node. What lies between that node and the convolution is known from

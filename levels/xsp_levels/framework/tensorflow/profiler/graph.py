@@ -1,4 +1,4 @@
-"""Operators with the names of their nodes in; rows of operators, in the layers they are of, out."""
+"""Makes rows of operators, inside the layers that the operators' nodes belong to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
 from xsp_levels.framework.keras.index import LayerIndex
 from xsp_levels.framework.scope import layered
-from xsp_levels.framework.tensorflow.profiler.scope import Scopes
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
 _BACKWARD = "backward"
@@ -40,6 +39,7 @@ def in_layers(
     ahead: Mapping[str, Mapping[str, str]],
     *,
     brief_left_out: bool = False,
+    whole: bool = False,
 ) -> SpanRows:
     """Return rows of operators, and of the layers, optimizers and loads that hold them.
 
@@ -49,15 +49,16 @@ def in_layers(
         layers: The layers that nodes can be of.
         ahead: Nodes that depend on no data, by the function (`parameter_nodes`). They run before
             their layers do, and are in a part of the program called `parameters` or, where a layer
-            draws them itself, `random numbers`; reads, and what takes less than 50 us, are left
-            out.
+            draws them itself, `random numbers`; reads are left out, and what takes less than 50 us.
         brief_left_out: Whether the profiler leaves out operators that it knows to be brief.
+        whole: Whether it never does, so that only reads are left out.
     """
-    named = _named(table, layers)
+    nodes = table.select(pl.col("origin").append(pl.col("fused").explode()).unique().drop_nulls())
+    named = _Named(nodes.to_series().to_list(), layers)
     early = pl.Series("early", _early(table, ahead, named), dtype=pl.String)
-    brief = (table["end_ns"] - table["start_ns"] < _BRIEF_NS) | (table["name"] == _READS)
     sums = table["node"].str.contains(_REWRITTEN).fill_null(value=False)
-    kept = ~((early.is_not_null() | sums) & brief)
+    brief = table["end_ns"] - table["start_ns"] < (0 if whole else _BRIEF_NS)
+    kept = ~((early.is_not_null() | sums) & (brief | (table["name"] == _READS)))
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.with_columns(early).filter(kept)
     phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
@@ -78,12 +79,15 @@ def _early(
     """Return of each operator that depends on no data of which part of the program it is.
 
     What a layer computes of random numbers that were drawn outside of it is its work: an image of
-    noise, say. Of a function that is gone only that it reads a variable tells.
+    noise, say. Of a function that is gone only that it reads a variable tells. An optimizer
+    computes with the variables that it has just written.
     """
     told = table.select("function", "node", "name", "sort").iter_rows()
     return [
         _part(ahead.get(function), node, name, named)
-        if sort == "node" and not is_backward(node)
+        if sort == "node"
+        and not is_backward(node)
+        and (name == _READS or named.path(node) != (_OPTIMIZER,))
         else None
         for function, node, name, sort in told
     ]
@@ -113,11 +117,6 @@ class _Named:
     def describe(self, path: tuple[str, ...]) -> Mapping[str, Any] | None:
         """Return the attributes of a layer that scopes name; None of others."""
         return self._scopes.describe(path) if path[0] not in _NO_LAYERS else None
-
-
-def _named(table: pl.DataFrame, layers: LayerIndex) -> _Named:
-    nodes = table.select(pl.col("origin").append(pl.col("fused").explode()).unique().drop_nulls())
-    return _Named(nodes.to_series().to_list(), layers)
 
 
 def _paths(table: pl.DataFrame, named: _Named) -> list[tuple[str, ...]]:
@@ -184,7 +183,7 @@ def _parts(rows: SpanRows) -> SpanRows:
     is_part = (pl.col("kind") == Kind.LAYER.value) & pl.col("name").is_in(list(_NO_LAYERS))
     return _whole_parts(rows, is_part & (pl.col("name") != _LOADING)).with_columns(
         kind=pl.when(is_part)
-        .then(pl.lit(Kind.PIPELINE.value))
+        .then(pl.lit(Kind.REGION.value))
         .otherwise("kind")
         .cast(rows.schema["kind"])
     )
@@ -245,3 +244,65 @@ def _with_unsteady(rows: SpanRows) -> SpanRows:
     known = pl.col("id").is_in(list(steady)).fill_null(value=False)
     unsteady = (in_graph & brief) | (derived & ~known)
     return rows.with_columns(pl.when(unsteady).then(unsteady).alias("attr.unsteady"))
+
+
+# Finds layers by the scopes of a graph's nodes, where no layer of Keras is known.
+
+Path = tuple[str, ...]
+
+_CALL = re.compile(r"^(?:Stateful)?PartitionedCall(?:_\d+)?$")
+_NUMBERED = re.compile(r"^(.+)_\d+$")
+# Scopes that TensorFlow's and Keras's own functions open inside of a layer.
+_INNER = re.compile(
+    r"^(?:Reshape|Tensordot|batchnorm|cond|convolution|dropout|einsum|embedding_lookup|moments"
+    r"|while|[A-Z]\w*)(?:_\d+)?(?:/|$)"
+)
+
+
+class Scopes:
+    """The layers that the scopes of some nodes name.
+
+    Args:
+        nodes: Names of all nodes, those too that lie in none.
+    """
+
+    def __init__(self, nodes: Collection[str]) -> None:
+        found = {node: _scopes(node) for node in nodes}
+        # TensorFlow makes the names of Keras's layers unique by a number at the end of each.
+        numbered = all(_NUMBERED.match(scope) for path in found.values() for scope in path)
+        self._paths = {
+            node: tuple(map(_plain, path)) if numbered else path for node, path in found.items()
+        }
+        outermost = {path[0] for path in self._paths.values() if path}
+        self._rooted = len(outermost) == 1
+
+    def path(self, node: str) -> Path:
+        """Return the layers around a node, outermost first."""
+        return self._paths.get(node, ())
+
+    def describe(self, path: Sequence[str]) -> Mapping[str, Any]:
+        """Return the attributes of a layer; paths begin inside the model, where there is one."""
+        return {
+            "framework": "tensorflow",
+            "module_path": ".".join(path[1:] if self._rooted else path),
+        }
+
+
+def _scopes(node: str) -> Path:
+    """Return the scopes of a node that was inlined, up to the first that is no layer's.
+
+    >>> _scopes("StatefulPartitionedCall/net_1/fc_1/Tensordot/MatMul"), _scopes("net_1/fc_1/MatMul")
+    (('net_1', 'fc_1'), ())
+    """
+    call, *scopes = node.split("/")[:-1] or [""]
+    if not _CALL.match(call):
+        return ()
+    while scopes and _CALL.match(scopes[0]):
+        scopes = scopes[1:]
+    inner = next((at for at, scope in enumerate(scopes) if _INNER.match(scope)), len(scopes))
+    return tuple(scopes[:inner])
+
+
+def _plain(scope: str) -> str:
+    found = _NUMBERED.match(scope)
+    return found[1] if found else scope

@@ -1,4 +1,4 @@
-"""What the profiler recorded in; the nodes that depend on no data of the model's, out.
+"""Finds the nodes of a function's graph that depend on no data of the model's.
 
 The executor runs a node as soon as the inputs of the node are there. Reading a weight and drawing
 random numbers wait for nothing, so that a graph begins with those of all its layers, and with what

@@ -1,4 +1,4 @@
-"""Events of TensorFlow's profiler in; a row per operator, with its node and graph run, out.
+"""Makes a row per operator, with node and graph run, from TensorFlow's profiler's events.
 
 What the profiler calls an operator are three sorts of event: an operator that Python asked for
 (`EagerExecute`), which may be a whole function; a node of a graph (`scope/name:Type`); and an
@@ -13,7 +13,7 @@ from typing import Any
 
 import polars as pl
 
-from xsp_levels.framework.tensorflow.profiler.run import Runs
+from xsp_levels.framework.tensorflow.profiler.run import Runs, innermost
 
 NODE = r"^(?P<node>[^:\s]+):(?P<type>[A-Z_][\w>]*)$"
 
@@ -27,7 +27,7 @@ _COMPILED = r"^__\w+:__\w+$"  # a function that XLA compiled, in the row of the 
 
 
 def function_name(name: str) -> str:
-    """Return what the row of a function is called, by the function's name in TensorFlow's runtime.
+    """Return the name of a function's row, by the function's name in TensorFlow's runtime.
 
     >>> function_name("__inference_train_step_3538"), function_name("__inference_<lambda>_12")
     ('tf.function train_step', 'tf.function')
@@ -48,7 +48,19 @@ def operator_table(events: pl.DataFrame) -> pl.DataFrame:
     """
     if not events.width:
         return pl.DataFrame()
-    parts = [_eager(events), _sessions(events), _nodes(events), _waiting(events), _xla(events)]
+    runs = events.filter(pl.col("name") == _SESSION)
+    sessions = _kept(runs, name=pl.lit("Session.run"), sort=pl.lit("function"))
+    ran = events.filter(pl.col("hlo_op").is_not_null(), ~pl.col("name").str.starts_with(_XLA_ENDS))
+    named = _each(ran["hlo_op"], lambda name: re.sub(r"\.\d+$", "", name))
+    facts = {name: pl.col(name) for name in ("hlo_op", "hlo_module", "program_id")}
+    xla = _kept(ran, name=named, node=pl.col("hlo_op"), sort=pl.lit("xla"), **facts)
+    # Operators that end on another thread than they begin on.
+    ends = events.filter(pl.col("name") == _ENDS).select("_c", done_ns="start_ns")
+    begun = _begun(events).join(ends.unique("_c"), left_on="_p", right_on="_c", how="left")
+    end = pl.max_horizontal("end_ns", "done_ns")
+    begun = begun.with_columns(end_ns=end)
+    waiting = _kept(begun, name=pl.col("kernel_type"), node="stat.name", sort=pl.lit("node"))
+    parts = [_eager(events), sessions, _nodes(events), waiting, xla]
     table = pl.concat(parts, how="diagonal").sort("start_ns", "end_ns", descending=[False, True])
     table = table.with_columns(id=pl.int_range(1, pl.len() + 1, dtype=pl.Int64))
     return Runs(events, table).placed(table)
@@ -71,14 +83,9 @@ def _eager(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _sessions(events: pl.DataFrame) -> pl.DataFrame:
-    runs = events.filter(pl.col("name") == _SESSION)
-    return _kept(runs, name=pl.lit("Session.run"), sort=pl.lit("function"))
-
-
 def _nodes(events: pl.DataFrame) -> pl.DataFrame:
     is_node = pl.col("name").str.contains(NODE) & ~pl.col("name").str.contains(_COMPILED)
-    nodes = events.filter(is_node)
+    nodes = _at_once(events.filter(is_node), _begun(events))
     parts = pl.col("name").str.extract_groups(NODE).struct
     return _kept(
         nodes.filter(~parts.field("type").is_in(list(_EDGES))),
@@ -89,21 +96,17 @@ def _nodes(events: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _waiting(events: pl.DataFrame) -> pl.DataFrame:
-    """Return operators that end on another thread than they begin on."""
-    ends = events.filter(pl.col("name") == _ENDS).select("_c", done_ns="start_ns")
-    begun = events.filter(pl.col("name") == _BEGINS, pl.col("kernel_type").is_not_null())
-    begun = begun.join(ends.unique("_c"), left_on="_p", right_on="_c", how="left")
-    end = pl.max_horizontal("end_ns", "done_ns")
-    begun = begun.with_columns(end_ns=end)
-    return _kept(begun, name=pl.col("kernel_type"), node="stat.name", sort=pl.lit("node"))
+def _begun(events: pl.DataFrame) -> pl.DataFrame:
+    return events.filter(pl.col("name") == _BEGINS, pl.col("kernel_type").is_not_null())
 
 
-def _xla(events: pl.DataFrame) -> pl.DataFrame:
-    ran = events.filter(pl.col("hlo_op").is_not_null(), ~pl.col("name").str.starts_with(_XLA_ENDS))
-    named = _each(ran["hlo_op"], lambda name: re.sub(r"\.\d+$", "", name))
-    facts = {name: pl.col(name) for name in ("hlo_op", "hlo_module", "program_id")}
-    return _kept(ran, name=named, node=pl.col("hlo_op"), sort=pl.lit("xla"), **facts)
+def _at_once(nodes: pl.DataFrame, begun: pl.DataFrame) -> pl.DataFrame:
+    """Return nodes without those of operators that wait, which begin by an event of their own."""
+    around = innermost(nodes, begun)
+    names = nodes["name"].str.extract(NODE).to_list()
+    pairs = zip(around.tolist(), begun["stat.name"].to_list(), strict=True)
+    waiting = [at for at, node in pairs if at >= 0 and names[at] == node]
+    return nodes.filter(~pl.int_range(pl.len()).is_in(waiting))
 
 
 def _each(names: pl.Series, name_of: Callable[[str], str]) -> pl.Series:

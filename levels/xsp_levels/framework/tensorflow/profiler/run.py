@@ -1,4 +1,4 @@
-"""Events and operators in; the graph run that each operator is of, and the function around, out.
+"""Finds the graph run of each operator, and the function that began the run.
 
 The operators of a graph run on the threads of a pool, where the executor says of which run they
 are. What began the run (`FunctionRun` in a function's row, `SessionRun`) says the same number.
@@ -75,9 +75,10 @@ class Runs:
 
     def __init__(self, events: pl.DataFrame, table: pl.DataFrame) -> None:
         self._executed = _numbered(events.filter(pl.col("name") == _EXECUTES), "id")
-        self._functions = table.filter(
-            (pl.col("sort") == "function") | pl.col("name").is_in(_calls(events))
-        )
+        # The types of the operators that call functions.
+        waits = events.filter(pl.col("name") == _WAITS)["kernel_type"].drop_nulls()
+        calls = waits.unique().to_list()
+        self._functions = table.filter((pl.col("sort") == "function") | pl.col("name").is_in(calls))
         begun = _numbered(events.filter(pl.col("name").is_in(_BEGINS)), "id")
         around = innermost(self._functions, begun)
         ids = self._functions["id"].to_numpy()
@@ -126,12 +127,6 @@ class Runs:
             pl.col("start_ns") <= start_ns, pl.col("end_ns") >= end_ns, "is_python"
         )
         return int(around["id"][0]) if around.height == 1 else None
-
-
-def _calls(events: pl.DataFrame) -> list[str]:
-    """Return the types of the operators that call functions."""
-    waits = events.filter(pl.col("name") == _WAITS)["kernel_type"].drop_nulls()
-    return waits.unique().to_list()
 
 
 def _numbered(events: pl.DataFrame, number: str) -> pl.DataFrame:

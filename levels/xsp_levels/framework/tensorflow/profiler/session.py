@@ -1,4 +1,4 @@
-"""Nothing in, what TensorFlow's profiler recorded from `Session`'s making to its `end` out.
+"""Runs TensorFlow's profiler from the making of a `Session` to the session's `end`.
 
 There can be one session of the profiler in a process. What it recorded comes back whole only by a
 file, in a folder of the session's own that is removed with it.
@@ -23,7 +23,7 @@ NAME = "tensorflow"
 
 # Level 2 has the operators of graphs that TensorFlow knows to take more than some 3 us, and costs 2
 # to 3 % of MobileNetV2 on two cores; level 3 has all operators, with shapes, and costs 11 to 15 %.
-_USUAL, _DETAIL = 2, 3
+_USUAL, _BRIEF = 2, 3
 _LEVELS = range(-1, 4)  # -1: off; any other value is not that of a level
 _FILES = "*.xplane.pb"
 # Holds the level while the profiler runs. TensorFlow 2.21 takes no level from Python.
@@ -40,20 +40,24 @@ class Session:
 
     Args:
         give_way: Called before the user starts a session; must end this one.
-        detail: Whether all operators are recorded, with shapes.
+        brief: Whether brief operators are recorded as well, and all with shapes.
 
     Raises:
         RuntimeError: The session cannot begin; the message says why, and what to do.
     """
 
-    def __init__(self, give_way: Callable[[], None], *, detail: bool = False) -> None:
+    def __init__(self, give_way: Callable[[], None], *, brief: bool = False) -> None:
         self._give_way = give_way
         self._native = _native()
-        if _taken():
+        # Tell whether the user has a session; one of another kind shows when ours begins.
+        from tensorflow.python.profiler import profiler_v2  # noqa: PLC0415
+
+        taken = getattr(profiler_v2, "_profiler", None) is not None
+        if taken:
             raise RuntimeError(_TAKEN)
         self._folder = _folder()
         with undone_on_failure(self._remove):
-            self._session = self._begin(_DETAIL if detail else _USUAL)
+            self._session = self._begin(_BRIEF if brief else _USUAL)
         OWN.add(NAME)
         self._make = self._native.ProfilerSession
         self._native.ProfilerSession = self._step_aside
@@ -87,7 +91,10 @@ class Session:
                 session.start(str(self._folder), options)
             except _errors() as error:
                 raise RuntimeError(_TAKEN) from error
-        _set_level(level)
+        # Set the level of the running profiler, where its variable can be found.
+        held = _level()
+        if held is not None and held.value in _LEVELS:
+            held.value = level
         return session
 
     def _step_aside(self, *args: Any, **kwargs: Any) -> Any:
@@ -120,20 +127,6 @@ def _errors() -> tuple[type[Exception], ...]:
     return (OpError, OSError, RuntimeError)
 
 
-def _taken() -> bool:
-    """Tell whether the user has a session; one of another kind shows when ours begins."""
-    from tensorflow.python.profiler import profiler_v2  # noqa: PLC0415
-
-    return getattr(profiler_v2, "_profiler", None) is not None
-
-
-def _set_level(level: int) -> None:
-    """Set the level of the running profiler, where its variable can be found."""
-    held = _level()
-    if held is not None and held.value in _LEVELS:
-        held.value = level
-
-
 @cache
 def _level() -> ctypes.c_int | None:
     from tensorflow import sysconfig  # noqa: PLC0415
@@ -154,7 +147,7 @@ def _folder() -> Path:
 
 def _unwritten(folder: Path | None, error: Exception) -> str:
     where = f" in {folder.parent}" if folder is not None else ""
-    # The name of the folder differs from visit to visit, and the problem is one.
+    # The name of the folder differs from visit to visit, and the warning is one.
     told = str(error).partition("\n")[0].replace(str(folder), str(folder and folder.parent))
     return (
         f"TensorFlow's profiler needs a file{where}, which could not be written ({told}); set "

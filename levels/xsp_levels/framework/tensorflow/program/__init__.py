@@ -1,6 +1,6 @@
-"""Programs around TensorFlow models: what a program does in, evaluations and parts between out.
+"""What programs do with TensorFlow models, and what a call of one changes.
 
-`watcher` finds evaluations, by `entry` where Python enters TensorFlow; `call` describes them, and
-`effect` what a graph changes. `step` records the parts of a training step, `state` keeps what a
-call may write to.
+`watcher` logs what a program does, by `entry`, where Python enters TensorFlow; `call` describes
+calls, and `effect` what a graph changes. `step` records the parts of a training step in a
+measurement.
 """

@@ -1,4 +1,4 @@
-"""A function or a graph of TensorFlow's in; what running it changes, out."""
+"""What running a function or a graph of TensorFlow's changes."""
 
 from __future__ import annotations
 
@@ -68,9 +68,8 @@ def traces(function: Any) -> int:
 def traced_anew(name: str) -> str:
     """Return the sentence about a function that was traced after it had been called."""
     return (
-        f"the function {name} was traced anew while it was measured, for inputs of another shape "
-        "or type, or for another value in Python: that evaluation took longer; give the function "
-        "tensors of fixed shapes, or an input_signature"
+        f"TensorFlow traced {name} again during the measurement, for other shapes, types or Python "
+        "values; that call took longer. Use fixed shapes, or an input_signature."
     )
 
 
@@ -100,18 +99,6 @@ def effect(nodes: Iterable[tuple[str, str]]) -> Effect:
         calls_python=any(kind.startswith(_PYTHON) for kind in types),
         differentiates=any(any(g in name for g in _GRADIENT) for name, _ in found),
     )
-
-
-def fetched_nodes(fetches: Iterable[Any]) -> Iterator[tuple[str, str]]:
-    """Yield name and type of the operators that a session runs for what it is to fetch."""
-    queue = [getattr(fetch, "op", fetch) for fetch in fetches]
-    seen: set[Any] = set()
-    for operator in queue:  # grows while it is read
-        if operator.name not in seen:
-            seen.add(operator.name)
-            yield operator.name, operator.type
-            queue += [tensor.op for tensor in operator.inputs]
-            queue += list(operator.control_inputs)
 
 
 def _nodes(traces: Iterable[Any]) -> Iterator[tuple[str, str]]:

@@ -1,15 +1,14 @@
-"""Functions of recorders and watchers in; calls of TensorFlow's entry points told to them out.
+"""Hooks the functions by which a program enters TensorFlow, for recorders and watchers.
 
-The entry points are the functions by which a program enters TensorFlow: calls of functions and
-sessions, data loading, backward passes, optimizers' steps. They stay the same objects and get
-other code while there is a recorder or a watcher (`xsp_levels.hook`).
+They are calls of functions, data loading, backward passes, optimizers' steps. The
+functions stay the same objects and get other code while there is a recorder or a watcher
+(`xsp_levels.hook`).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -24,6 +23,8 @@ from xsp_levels.imported import Imports
 BACKWARD = "backward"
 OPTIMIZER_STEP = "optimizer step"
 LOADING = "data loading"
+END_OF_LOADING = f"end of {LOADING}"
+ENDS = ("OutOfRangeError", "StopIteration")  # exceptions by which iterators end
 
 _DATASET, _ITERATOR = "tensorflow.python.data.ops.dataset_ops", "tensorflow.python.data.ops"
 _FUNCTIONS = "tensorflow.python.eager.polymorphic_function"
@@ -65,7 +66,6 @@ PARTS = (
 CALLS = (
     Part("function", f"{_FUNCTIONS}.polymorphic_function", "Function", "__call__"),
     Part("function", f"{_FUNCTIONS}.concrete_function", "ConcreteFunction", "__call__"),
-    Part("session", "tensorflow.python.client.session", "BaseSession", "run"),
 )
 
 
@@ -79,8 +79,22 @@ class Note(Protocol):
         ...
 
 
-# Makes a call of an entry point: the function, its arguments.
-Diverted = Callable[[Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
+class Watching(Protocol):
+    """What makes the calls of the entry points in a program."""
+
+    def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call of a function."""
+        ...
+
+    def part(
+        self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Make a call that is a part of the program."""
+        ...
+
+    def found(self) -> None:
+        """Note that TensorFlow or Keras has been imported meanwhile."""
+        ...
 
 
 class _Depth(threading.local):
@@ -95,9 +109,7 @@ class EntryPoints:
 
     def __init__(self) -> None:
         self._record: Note | None = None
-        self._watch: Note | None = None
-        self._divert: Diverted | None = None
-        self._found: Callable[[], None] = _nothing
+        self._watch: Watching | None = None
         self._now = SystemClock.now
         self._parts: dict[FunctionType, Hook] = {}
         self._calls: dict[FunctionType, Hook] = {}
@@ -116,29 +128,15 @@ class EntryPoints:
         self._record, self._now = note, now
         self._apply()
 
-    def watch(
-        self, note: Note | None, divert: Diverted | None, found: Callable[[], None] = lambda: None
-    ) -> None:
-        """Have a watcher told of parts, and hand it calls; None ends either.
-
-        Args:
-            note: Told of each part.
-            divert: Makes each call of a function or session.
-            found: Called when TensorFlow or Keras has been imported meanwhile.
-        """
-        self._watch, self._divert, self._found = note, divert, found
-        self._apply()
-
-    def restore(self) -> None:
-        """Take everything out, in a forked child."""
-        self._lock = threading.RLock()  # the thread that held the old lock does not exist here
-        self._record = self._watch = self._divert = None
+    def watch(self, watcher: Watching | None) -> None:
+        """Have a watcher make all calls; None ends that."""
+        self._watch = watcher
         self._apply()
 
     def _apply(self) -> None:
         with self._lock:
             parts = self._record is not None or self._watch is not None
-            calls = self._divert is not None
+            calls = self._watch is not None
             if parts or calls:
                 self._imports.begin()
                 self._look()
@@ -151,7 +149,8 @@ class EntryPoints:
 
     def _look_again(self) -> None:
         self._apply()
-        self._found()
+        if self._watch is not None:
+            self._watch.found()
 
     def _look(self) -> None:
         """Find functions that were imported, or classes that were made, since the last look."""
@@ -165,41 +164,45 @@ class EntryPoints:
                     self._calls[function] = Hook(function, self._diverted)
 
     def _told(self, part: Part, call: Callable[..., Any]) -> Handler:
-        """Return a handler that makes a call and tells how long it took."""
+        """Return a handler that makes a call, and tells how long it took."""
         depth = self._depth
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             if depth.parts or not executing_eagerly():
                 return call(*args, **kwargs)
-            now, error = self._now, None
             depth.parts += 1
-            start = now()
             try:
-                return call(*args, **kwargs)
-            except BaseException as raised:
-                error = type(raised).__name__
-                raise
+                if (watch := self._watch) is not None:
+                    return watch.part(part.name, call, args, kwargs)
+                return self._recorded(part, call, args, kwargs)
             finally:
-                end = now()
                 depth.parts -= 1
-                self._tell(part, start, end, args[0] if args else None, error)
 
         return handler
 
-    def _tell(self, part: Part, start: int, end: int, subject: Any, error: str | None) -> None:
-        name = part.name
-        if part.name == LOADING and error in ("OutOfRangeError", "StopIteration"):
-            name, error = f"end of {LOADING}", None
-        for note in (self._record, self._watch):
-            if note is not None:
-                note(name, start, end, subject, error)
+    def _recorded(
+        self, part: Part, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        now, error = self._now, None
+        start = now()
+        try:
+            return call(*args, **kwargs)
+        except BaseException as raised:
+            error = type(raised).__name__
+            raise
+        finally:
+            end, name = now(), part.name
+            if name == LOADING and error in ENDS:
+                name, error = END_OF_LOADING, None
+            if (record := self._record) is not None:
+                record(name, start, end, args[0] if args else None, error)
 
     def _diverted(self, call: Callable[..., Any]) -> Handler:
         """Return a handler that hands a call on."""
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            divert = self._divert
-            return call(*args, **kwargs) if divert is None else divert(call, args, kwargs)
+            watch = self._watch
+            return call(*args, **kwargs) if watch is None else watch.call(call, args, kwargs)
 
         return handler
 
@@ -219,9 +222,7 @@ def executing_eagerly() -> bool:
 @functools.cache
 def entry_points() -> EntryPoints:
     """Return TensorFlow's entry points; imports nothing."""
-    made = EntryPoints()
-    os.register_at_fork(after_in_child=made.restore)
-    return made
+    return EntryPoints()  # of forked children none can use TensorFlow
 
 
 def _with_subclasses(owner: type) -> Iterator[type]:
@@ -232,7 +233,3 @@ def _with_subclasses(owner: type) -> Iterator[type]:
             seen.add(cls)
             yield cls
             found += type.__subclasses__(cls)
-
-
-def _nothing() -> None:
-    """Do nothing."""

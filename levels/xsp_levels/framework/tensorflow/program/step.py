@@ -1,4 +1,4 @@
-"""Parts of a program besides its model in, a row of kind pipeline for each of them out."""
+"""Records backward passes, optimizer steps and data loading as rows of kind region."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ class StepRecorder:
 
 
 def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
-    """Return a row of kind pipeline per part. Pure."""
+    """Return a row of kind region per part. Pure."""
     if not steps:
         return no_rows()
     return span_rows(
         {
-            "kind": Kind.PIPELINE.value,
+            "kind": Kind.REGION.value,
             "name": [step.name for step in steps],
             "start_ns": [step.start_ns for step in steps],
             "end_ns": [step.end_ns for step in steps],

@@ -1,14 +1,18 @@
-"""Operators and the graphs whose calls made them in; the operators in the graphs' layers out.
+"""Layers of exported, scripted and traced modules, which their operators are put into.
 
-Code of a graph calls no modules, but makes operators in the order of the graph, and this knows in
-which module each was written: `written` reads exported, scripted and traced modules, `compiled`
-what torch.compile made.
+Such code calls no modules. Its graph knows of each operator in which module it was written, and a
+call of the graph makes the operators in the order of the graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+import contextlib
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -24,21 +28,26 @@ _OF = "\t"  # between the path of a layer and its class
 # What TorchScript runs in training for an operator of the graph, beside `native_` ones.
 _WRITTEN = {"aten::_batch_norm_impl_index": "aten::batch_norm"}
 
+_INSTANCE = re.compile(r"(\w+)\(([\w.]*)\)")
+_KINDS = ("GraphModule", "ScriptModule")
+_FUNCTION = ("UNKNOWN_INSTANCE", "UNKNOWN_TYPE")
+_REPEATED = re.compile(r"@\d+$")  # torch.export's mark of a module's second call
+
+Layers = dict[str, str]  # class by path, outermost first
+
 
 @dataclass(frozen=True, slots=True)
 class Operator:
     """An operator that a graph makes.
 
     Attributes:
-        name: What the profiler calls it: `aten::add`, `cpp_fused_relu_0`.
+        name: What the profiler calls it: `aten::add`.
         layers: Paths of the modules around it, outermost first; None in a branch, which not every
             call takes, and in which the graph does not know the module.
-        fused_layers: Paths of other modules whose operators are known to be in it.
     """
 
     name: str
     layers: Path | None
-    fused_layers: Path = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +57,15 @@ class Graph:
     Attributes:
         operators: Its operators in order.
         classes: The class of each layer, by path.
-        of_module: Whether the paths begin at the module that is called.
     """
 
     operators: tuple[Operator, ...]
     classes: Mapping[str, str]
-    of_module: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class GraphCall:
-    """A call of a graph.
-
-    Attributes:
-        thread: The thread that called it.
-        start_ns: Begin of the call.
-        end_ns: End of the call.
-        home: Path of the module at which the graph's paths begin.
-        graph: The graph.
-    """
+    """A call of a graph, whose paths begin at the module at `home`."""
 
     thread: int
     start_ns: int
@@ -76,7 +75,7 @@ class GraphCall:
 
 
 def in_layers(rows: SpanRows, calls: Sequence[GraphCall]) -> SpanRows:
-    """Return operators, those of graphs in derived layers, followed by these layers.
+    """Put the operators of graphs into derived layers, which follow the operators.
 
     An operator inside another one lies where the other does. A layer is on the thread that called
     its graph.
@@ -90,12 +89,10 @@ def in_layers(rows: SpanRows, calls: Sequence[GraphCall]) -> SpanRows:
 
 
 def _on_thread(rows: SpanRows, thread: int, calls: Iterable[GraphCall]) -> SpanRows:
-    """Return the operators of a thread in the layers of the graphs that it called."""
     rows = rows.filter(pl.col("thread") == thread)
     names = rows["name"].to_list()
     interval = rows.select("start_ns", "end_ns").to_numpy().T
     scopes: list[list[str] | None] = [None] * rows.height
-    fused: list[list[str] | None] = [None] * rows.height
     steps = np.zeros(rows.height, np.int64)
     for number, call in enumerate((call for call in calls if call.thread == thread), 1):
         home, graph = call.home, call.graph
@@ -104,12 +101,12 @@ def _on_thread(rows: SpanRows, thread: int, calls: Iterable[GraphCall]) -> SpanR
         found = told([names[i] for i in at.tolist()], interval[:, at], graph.operators)
         for i, operator in found.items():
             paths = operator.layers or ()
-            scopes[at[i]] = [f"{_joined(home, path)}{_OF}{graph.classes[path]}" for path in paths]
-            fused[at[i]] = [_joined(home, path) for path in operator.fused_layers] or None
-    texts = pl.List(pl.String)
+            scopes[at[i]] = [
+                f"{home}.{path}".lstrip(".") + _OF + graph.classes[path] for path in paths
+            ]
     inside = layered(
-        rows.with_columns(pl.Series("attr.fused_layers", fused, dtype=texts)),
-        pl.Series(scopes, dtype=texts),
+        rows,
+        pl.Series(scopes, dtype=pl.List(pl.String)),
         steps=pl.Series(steps),
         describe=_described,
     )
@@ -123,7 +120,6 @@ def _on_thread(rows: SpanRows, thread: int, calls: Iterable[GraphCall]) -> SpanR
 
 
 def _described(path: Path) -> dict[str, str]:
-    """Return the attributes of the layer that the last part of a path is of."""
     module_path, module_class = path[-1].split(_OF)
     return {"module_path": module_path, "module_class": module_class}
 
@@ -131,7 +127,7 @@ def _described(path: Path) -> dict[str, str]:
 def told(
     names: Sequence[str], interval: npt.NDArray[np.int64], graph: Sequence[Operator]
 ) -> dict[int, Operator]:
-    """Return which operators of a graph some operators are, by their number.
+    """Match operators that ran with those of a graph, by the number of the operator that ran.
 
     An operator inside another is what the other is. Operators are told by their order: those that
     are named in the graph and also ran must have run in the graph's order, or none is told. Not
@@ -164,7 +160,7 @@ def told(
 
 
 def _as_written(name: str, known: Set[str]) -> str:
-    """Return the name in the graph, for which TorchScript may run another operator."""
+    """Return the graph's name of an operator, for which TorchScript may run another."""
     written = _WRITTEN.get(name) or name.replace("::native_", "::")
     return written if name not in known and written in known else name
 
@@ -182,13 +178,141 @@ def _in_order(ran: Sequence[str], graph: Sequence[Operator]) -> dict[int, Operat
         for i in made:
             possible.setdefault(i, []).append(each)
         then = made if each.layers is not None else made | (before & then)
-    return {i: first for i, (first, *rest) in possible.items() if _known(first, rest)}
+    return {
+        i: first
+        for i, (first, *rest) in possible.items()
+        if first.layers is not None and all(each.layers == first.layers for each in rest)
+    }
 
 
-def _known(first: Operator, rest: Sequence[Operator]) -> bool:
-    """Return whether the layers of an operator are known, whichever of some it is."""
-    return first.layers is not None and all(each.layers == first.layers for each in rest)
+class _UnknownError(Exception):
+    """The graph holds something of which it is not known which operators that makes."""
 
 
-def _joined(home: str, path: str) -> str:
-    return f"{home}.{path}" if home else path
+class WrittenGraphs:
+    """The graphs of modules, each read once for as long as its module lives."""
+
+    def __init__(self) -> None:
+        self._known: WeakKeyDictionary[Any, Graph | None] = WeakKeyDictionary()
+
+    def of(self, module: Any) -> Graph | None:
+        """Return a module's graph; None where there is none or nothing is known of its layers."""
+        if not is_graph(module):
+            return None
+        if module not in self._known:
+            self._known[module] = _graph(module)
+        return self._known[module]
+
+
+def is_graph(module: Any) -> bool:
+    """Return whether a module was exported, scripted or traced."""
+    return not {kind.__name__ for kind in type(module).__mro__}.isdisjoint(_KINDS)
+
+
+def _graph(module: Any) -> Graph | None:
+    exported = any(kind.__name__ == "GraphModule" for kind in type(module).__mro__)
+    # RuntimeError, AttributeError: a scripted module without `forward`, or an old PyTorch.
+    with contextlib.suppress(_UnknownError, RuntimeError, AttributeError):
+        found = list(
+            _exported(module) if exported else _nodes(module.inlined_graph, _Modules(module))
+        )
+        classes = {path: kind for _, layers in found for path, kind in (layers or {}).items()}
+        told = ((name, layers if layers is None else tuple(layers)) for name, layers in found)
+        return Graph(tuple(Operator(*each) for each in told), classes) if classes else None
+    return None
+
+
+def _exported(module: Any) -> Iterator[tuple[str, Layers | None]]:
+    for node in module.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        if node.op == "call_function" and schema is not None:
+            yield str(schema.name), _stack(node.meta)
+        elif node.op == "call_function":
+            picks = getattr(node.target, "__module__", None) == "_operator"
+            if not picks and hasattr(node.meta.get("val"), "dtype"):  # it makes a tensor
+                raise _UnknownError
+
+
+def _stack(meta: Mapping[str, Any]) -> Layers:
+    stack = list(meta.get("nn_module_stack", {}).values())
+    if any("[" in str(path) for path, _ in stack):  # Dynamo's, from another root
+        raise _UnknownError
+    named = ((_REPEATED.sub("", str(path)), kind) for path, kind in stack)
+    return {path: _class(kind) for path, kind in named if path}
+
+
+def _class(kind: Any) -> str:
+    return str(getattr(kind, "__name__", kind)).rpartition(".")[2]
+
+
+def _nodes(graph: Any, modules: _Modules) -> Iterator[tuple[str, Layers | None]]:
+    for node in graph.nodes():
+        for branch in node.blocks():
+            inner = tuple(_nodes(branch, modules))
+            if inner and node.kind() != "prim::If":
+                raise _UnknownError
+            yield from ((name, None) for name, _ in inner)
+        if not node.kind().startswith("prim::") and _makes_tensors(node):
+            yield node.kind(), modules.around(node.getModuleHierarchy())
+
+
+class _Modules:
+    """The modules below a scripted or traced one, by what TorchScript says of their calls.
+
+    Of each call it says the last name of the module and its class: `act` where the caller wrote
+    `self.body.act(x)`, `0` of a module in a list. The graph of the caller says the rest.
+    """
+
+    def __init__(self, root: Any) -> None:
+        self._modules = dict(root.named_modules(remove_duplicate=False))
+        self._called: dict[str, dict[tuple[str, str], set[str]]] = {}  # by the caller's path
+
+    def around(self, hierarchy: str) -> Layers:
+        """Return the modules around a node of which TorchScript says `SELF(Net).act(ReLU)`."""
+        found: Layers = {}
+        caller = ""
+        for name, kind in _INSTANCE.findall(hierarchy):
+            if (name, kind) == _FUNCTION or name == "SELF":
+                continue
+            possible = self._called_by(caller).get((name, _class(kind)), ())
+            if len(possible) != 1:
+                break
+            (caller,) = possible
+            found[caller] = _class(kind)
+        return found
+
+    def _called_by(self, caller: str) -> dict[tuple[str, str], set[str]]:
+        if caller not in self._called:
+            found = self._called[caller] = defaultdict(set)
+            code = self._modules[caller]._c
+            for method in map(code._get_method, code._method_names()):
+                for path in _receivers(method.graph):
+                    whole = f"{caller}.{path}".lstrip(".")
+                    called = self._modules.get(whole)  # None: an object that is no module
+                    if called is not None:
+                        found[path.rpartition(".")[2], called.original_name].add(whole)
+        return self._called[caller]
+
+
+def _receivers(graph: Any) -> Iterator[str]:
+    """Yield the paths of the modules that a method calls, below the method's own module."""
+    own = next(graph.inputs()).debugName()
+    known = {own: ""}
+    rest = list(graph.nodes())[::-1]
+    while rest:
+        node = rest.pop()
+        given = [value.debugName() for value in node.inputs()]
+        if node.kind() == "prim::GetAttr" and given[0] in known:
+            path = f"{known[given[0]]}.{node.s('name')}".lstrip(".")
+            known[next(node.outputs()).debugName()] = path
+        elif node.kind() == "prim::CallMethod" and known.get(given[0]):
+            yield known[given[0]]
+        for branch in node.blocks():
+            rest += list(branch.nodes())[::-1]
+
+
+def _makes_tensors(node: Any) -> bool:
+    """Return whether a node runs an operator; the interpreter reckons with numbers and lists."""
+    given, made = ([str(value.type()) for value in side()] for side in (node.inputs, node.outputs))
+    of_list = given[:1] == ["Tensor[]"] and made == ["Tensor[]"]
+    return any("Tensor" in each for each in made) and not of_list

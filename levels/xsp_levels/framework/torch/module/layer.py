@@ -1,4 +1,4 @@
-"""Calls of PyTorch modules in; records of module, start and end of each call out."""
+"""Records the calls of PyTorch modules: module, start and end of each."""
 
 from __future__ import annotations
 
@@ -17,29 +17,27 @@ from xsp_levels.framework.torch.module.entry_point import (
     keep_in_child,
 )
 from xsp_levels.framework.torch.module.graph import Graph
-from xsp_levels.framework.torch.module.module_path import LayerRecords, RawCalls, layer_records
-from xsp_levels.framework.torch.module.shape import Shapes, shapes
-from xsp_levels.framework.torch.module.source_line import Place, caller
+from xsp_levels.framework.torch.module.module_path import (
+    LayerRecords,
+    RawCalls,
+    Shapes,
+    layer_records,
+    shapes,
+)
+from xsp_levels.framework.torch.module.source_line import caller
+from xsp_levels.hook import calls_under_way
 
-
-class ThreadBuffer:
-    """The calls that one thread recorded."""
-
-    __slots__ = ("calls", "failed", "notes", "places", "thread")
-
-    def __init__(self) -> None:
-        self.thread = threading.get_ident()
-        self.calls: list[Any] = []  # module, start_ns, end_ns, module, ... in order of their ends
-        self.failed: list[tuple[int, str]] = []  # (number of the call, class of the exception)
-        self.notes: list[tuple[Any, Any]] = []  # in detail runs: shapes of inputs and outputs
-        self.places: list[Place | None] = []  # in detail runs: lines that made the calls
+_UNREAD = (
+    "the shapes of what went into or came out of modules could not be read {} times, as asking for "
+    "them raised {}; they are missing there"
+)
 
 
 class Buffers(threading.local):
-    """The buffer of each thread; attributes are those of the calling thread's buffer."""
+    """The calls that each thread recorded; attributes are those of the calling thread's."""
 
-    def __init__(self, threads: list[ThreadBuffer], arrived: Callable[[], None]) -> None:
-        buffer = ThreadBuffer()
+    def __init__(self, threads: list[RawCalls], arrived: Callable[[], None]) -> None:
+        buffer = RawCalls(threading.get_ident(), [], [], [], [])
         self.put = buffer.calls.extend
         self.note = buffer.notes.append
         self.place = buffer.places.append
@@ -106,37 +104,6 @@ def divert(self: Any, *args: Any, **kwargs: Any) -> Any:
     return handler(self, args, kwargs)
 
 
-def divert_timed(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`, and hand the call on, with the time."""
-    now: Any = "xsp:now"
-    handler: Any = "xsp:handler"
-    return handler(self, args, kwargs, now())
-
-
-def divert_outermost(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`, and hand a call that the thread makes outermost on."""
-    now: Any = "xsp:now"
-    local: Any = "xsp:local"
-    inner: Any = "xsp:inner"
-    handler: Any = "xsp:handler"
-    if local.inside:
-        return inner(self, *args, **kwargs)
-    return handler(self, args, kwargs, now())
-
-
-def divert_model(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Stand in for `Module.__call__`; of one thread's calls, hand those of one model on alone."""
-    model: Any = "xsp:model"  # its id: the code must not keep the model alive
-    thread: Any = "xsp:thread"
-    own_thread: Any = "xsp:own thread"
-    now: Any = "xsp:now"
-    inner: Any = "xsp:inner"
-    handler: Any = "xsp:handler"
-    if id(self) == model or own_thread() != thread:
-        return handler(self, args, kwargs, now())
-    return inner(self, *args, **kwargs)
-
-
 class LayerRecorder:
     """Records every module call, or the outermost ones only, between `start` and `stop`.
 
@@ -145,9 +112,9 @@ class LayerRecorder:
             that calls `start`.
     """
 
-    def __init__(self, arrived: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, arrived: Callable[[], None] | None = None) -> None:
         self._arrived = arrived
-        self._threads: list[ThreadBuffer] = []
+        self._threads: list[RawCalls] = []
         self._outermost = threading.Lock()
         self._code: CodeType | None = None
         self._buffers: Buffers | None = None
@@ -169,7 +136,16 @@ class LayerRecorder:
         self._now = clock.now
         self._starter = threading.get_ident()
         self._buffers = Buffers(self._threads, self._greet)
-        self._code = self._choose(detail, outermost)
+        constants: dict[str, Any] = {
+            "xsp:handler": self._record_outermost,
+            "xsp:buffers": self._buffers,
+            "xsp:now": self._now,
+            "xsp:call": self._entry.call,
+            "xsp:shapes": self._shapes,
+            "xsp:caller": caller,
+        }
+        template = divert if outermost else _record_detail if detail else _record
+        self._code = self._entry.code(template, constants)
         abandon_in_child(self.abandon)
         self._entry.record(self._code)
 
@@ -179,48 +155,32 @@ class LayerRecorder:
         if code is not None:
             self._entry.record(None)
             keep_in_child(self.abandon)
-            self._dropped += _under_way(code)
+            self._dropped += calls_under_way(code)
 
     def stop(self, graph_of: Callable[[Any], Graph | None] | None = None) -> LayerRecords:
         """End recording, and return the records, which describe the called modules too.
 
         Args:
-            graph_of: Returns the graph that a module is the code of, or None; None: not asked.
+            graph_of: Returns the graph that a module is the code of, or None.
         """
         self.disarm()
-        threads = [
-            RawCalls(
-                buffer.thread,
-                list(buffer.calls),
-                list(buffer.failed),
-                list(buffer.notes),
-                list(buffer.places),
-            )
-            for buffer in self._threads
+        threads = [  # copies: calls that are under way on other threads may still end
+            RawCalls(t.thread, [*t.calls], [*t.failed], [*t.notes], [*t.places])
+            for t in self._threads
         ]
         self._threads, self._buffers = [], None  # a reference cycle would keep the model alive
-        problems = _unread(self._unread)
-        return layer_records(threads, graph_of, dropped=self._dropped, problems=problems)
+        warnings: tuple[str, ...] = ()
+        if self._unread:
+            kinds = ", ".join(sorted(set(self._unread)))
+            warnings = (_UNREAD.format(len(self._unread), kinds),)
+        return layer_records(threads, graph_of, dropped=self._dropped, warnings=warnings)
 
     def abandon(self) -> None:
         """Take the code out in a forked child; there are no records."""
         self._code = None
         self._entry.restore()
 
-    def _choose(self, detail: bool, outermost: bool) -> CodeType:
-        if outermost:
-            return self._entry.code(divert, {"xsp:handler": self._record_outermost})
-        constants = {
-            "xsp:buffers": self._buffers,
-            "xsp:now": self._now,
-            "xsp:call": self._entry.call,
-            "xsp:shapes": self._shapes,
-            "xsp:caller": caller,
-        }
-        return self._entry.code(_record_detail if detail else _record, constants)
-
     def _shapes(self, value: Any) -> Shapes | None:
-        """Return the shapes of inputs or outputs; None if asking for them raised."""
         try:
             return shapes(value)
         except Exception as error:  # noqa: BLE001  the user's own properties run
@@ -228,17 +188,16 @@ class LayerRecorder:
             return None
 
     def _greet(self) -> None:
-        if threading.get_ident() != self._starter:
+        if self._arrived is not None and threading.get_ident() != self._starter:
             self._arrived()
 
     def _record_outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Record one outermost call; the calls inside run PyTorch's original code."""
         entry, now, call = self._entry, self._now, self._entry.call
         buffers, code = self._buffers, self._code
         if (
             buffers is None
             or code is None
-            or entry.is_nested(sys._getframe(2), watched=False)
+            or entry.is_nested(sys._getframe(2))
             or not self._outermost.acquire(False)
         ):
             return call(module, *args, **kwargs)
@@ -261,25 +220,3 @@ class LayerRecorder:
             if parts:
                 entry.pause(code, False)
             self._outermost.release()
-
-
-def _unread(errors: list[str]) -> tuple[str, ...]:
-    """Return a sentence about shapes that could not be read; nothing if all could."""
-    if not errors:
-        return ()
-    kinds = ", ".join(sorted(set(errors)))
-    return (
-        f"the shapes of what went into or came out of modules could not be read {len(errors)} "
-        f"times, as asking for them raised {kinds}; they are missing there",
-    )
-
-
-def _under_way(code: CodeType) -> int:
-    """Return how many calls of `code` have begun and not ended, on all threads."""
-    count = 0
-    for frame in list(sys._current_frames().values()):
-        caller: Any = frame
-        while caller is not None:
-            count += caller.f_code is code
-            caller = caller.f_back
-    return count

@@ -1,4 +1,4 @@
-"""Recorded module calls in; records with the modules' paths, classes and sizes out.
+"""Records of module calls, with the modules' paths, classes and sizes, and the tensors' shapes.
 
 Records hold numbers and strings only, so that rows can be made later, in another process
 too, and records do not keep the model alive.
@@ -6,20 +6,26 @@ too, and records do not keep the model alive.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from xsp.text import counted
 from xsp_levels.framework.keras import layer_tree
-from xsp_levels.framework.torch.module.graph import Graph, GraphCall
-from xsp_levels.framework.torch.module.shape import Shapes
+from xsp_levels.framework.torch.module.graph import Graph, GraphCall, is_graph
 from xsp_levels.framework.torch.module.source_line import Place
 
 Integers = npt.NDArray[np.int64]
+Shapes = tuple[tuple[tuple[int, ...], ...], tuple[str, ...]]
 
+COMPILED = (
+    "torch.compile: compiled code calls no modules, so the tree lacks the layers inside; times "
+    "are right. Measure the model without torch.compile to see them."
+)
 _CONTAINERS = frozenset({"ModuleList", "ModuleDict", "ParameterList", "ParameterDict"})
 
 
@@ -28,13 +34,10 @@ class RawCalls:
     """The calls of one thread, as the recorder kept them.
 
     Attributes:
-        thread: `threading.get_ident()`.
-        calls: Module, start and end in nanoseconds of each call, one after the other, in
-            the order of the ends.
+        calls: Module, start and end in ns of each call in turn, in the order of the ends.
         failed: Number of each call that raised, and the exception's class.
-        notes: Shapes of inputs and of outputs of each call, None where unknown; empty
-            in timed runs.
-        places: The line that made each call, None where unknown; empty in timed runs.
+        notes: Shapes of inputs and of outputs of each call; empty in timed runs.
+        places: The line that made each call; empty in timed runs.
     """
 
     thread: int
@@ -49,12 +52,9 @@ class ThreadCalls:
     """The calls of one thread by start, an enclosing call before the calls inside.
 
     Attributes:
-        thread: `threading.get_ident()`.
         module: Index into `LayerRecords.modules`.
         outermost: Index of the module of the outermost call around each call.
         group: Ordinal of the outermost call around each call, on this thread.
-        start_ns: Begin of each call.
-        end_ns: End of each call.
         errors: Class of the exception that a call raised, by index of the call.
         notes: Shapes of inputs and of outputs by call; empty in timed runs.
         places: The line that made each call, None where unknown; empty in timed runs.
@@ -78,9 +78,6 @@ class ModuleFacts:
     Attributes:
         class_name: The class for people.
         type_name: The class with the name of the module it is from.
-        parameters: Whether there are parameters.
-        parameter_bytes: Size of the parameters.
-        buffer_bytes: Size of the buffers.
         framework: `keras` for a layer of Keras's on PyTorch; null for a module of PyTorch's own.
         name: Name of such a layer where it is called outermost.
         function: Whether the module stands for a function that torch.compile made.
@@ -107,7 +104,7 @@ class LayerRecords:
             module); None where the module is not registered below the root.
         nested_roots: Modules called outermost though registered inside another root.
         dropped: Number of calls that had not ended.
-        problems: Sentences about modules whose calls could not be seen.
+        warnings: Sentences about modules whose calls could not be seen.
         owners: Paths of the modules whose parameter or buffer lies in a storage, by the storage's
             address; several where they share it. Of detail runs only.
         graphs: The graphs of exported, scripted and traced modules, by the number of the module.
@@ -118,12 +115,12 @@ class LayerRecords:
     homes: dict[tuple[int, int], str | None] | None = None
     nested_roots: frozenset[int] = frozenset()
     dropped: int = 0
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     owners: dict[int, tuple[str, ...]] = field(default_factory=dict)
     graphs: dict[int, Graph] = field(default_factory=dict)
 
     def graph_calls(self) -> list[GraphCall]:
-        """Return the calls of modules that have a graph."""
+        """Calls of modules that have a graph."""
         return [
             GraphCall(thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), home, graph)
             for thread in self.threads
@@ -132,28 +129,13 @@ class LayerRecords:
             and (home := (self.homes or {}).get((int(thread.outermost[i]), module))) is not None
         ]
 
-    def home(self, thread: int, start_ns: int, end_ns: int) -> str | None:
-        """Return the path of the module whose call lies closest around a time on a thread.
-
-        None if there is no such call, or it is that of a function.
-        """
-        found = None
-        for calls in self.threads:
-            around = (calls.start_ns <= start_ns) & (calls.end_ns >= end_ns)
-            if calls.thread == thread and around.any():
-                last = int(np.flatnonzero(around)[-1])
-                module = int(calls.module[last])
-                path = (self.homes or {})[int(calls.outermost[last]), module]
-                found = None if self.modules[module].function else path
-        return found
-
 
 def layer_records(
     threads: Sequence[RawCalls],
     graph_of: Callable[[Any], Graph | None] | None = None,
     *,
     dropped: int = 0,
-    problems: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
 ) -> LayerRecords:
     """Return records of the calls of all threads, with class and sizes of the modules."""
     modules: dict[int, Any] = {}
@@ -180,7 +162,7 @@ def layer_records(
         homes=homes,
         nested_roots=frozenset(nested),
         dropped=dropped,
-        problems=(*problems, *_unseen(modules, pairs, nested)),
+        warnings=(*warnings, *_unseen(modules.values(), roots)),
         owners=_owners(roots) if detail else {},
         graphs={i: graph for i, graph in graphs.items() if graph is not None},
     )
@@ -217,9 +199,7 @@ def _thread_calls(raw: RawCalls, index: dict[int, int]) -> ThreadCalls:
         group=group,
         start_ns=start,
         end_ns=end,
-        errors={i: errors[n] for i, n in enumerate(order.tolist()) if n in errors}
-        if errors
-        else {},
+        errors={i: errors[n] for i, n in enumerate(order.tolist()) if n in errors},
         notes=tuple(raw.notes[n] for n in order) if raw.notes else (),
         places=tuple(raw.places[n] for n in order) if raw.places else (),
     )
@@ -262,10 +242,7 @@ def _names(root: Any) -> dict[int, str]:
 
 
 def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
-    """Return the paths of the modules whose parameter or buffer lies in a storage.
-
-    A storage with different tensors of different modules tells nothing, and is left out.
-    """
+    """Return the paths of the modules that own each storage; none where modules cannot be told."""
     owners: dict[int, set[str]] = {}
     held: dict[int, set[int]] = {}
     for root in roots:
@@ -282,7 +259,6 @@ def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
 
 
 def _holders(root: Any) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the path of each module in a root, and the tensors that the module holds itself."""
     if layer_tree.is_layer(root):
         for layer, path in layer_tree.layers(root):
             yield ".".join(path), [each.value for each in layer_tree.own_variables(layer)]
@@ -292,7 +268,6 @@ def _holders(root: Any) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _address(tensor: Any) -> int:
-    """Return the address of a tensor's storage, 0 where the tensor has none."""
     try:
         return 0 if tensor is None else int(tensor.untyped_storage().data_ptr())
     except (RuntimeError, NotImplementedError, ValueError):  # no storage of its own, or not yet
@@ -304,7 +279,16 @@ _Sizes = tuple[dict[int, Any], dict[int, Any]]
 
 def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
     if layer_tree.is_layer(module):
-        return _keras_facts(module)
+        known = layer_tree.facts(module, {})
+        return ModuleFacts(
+            known.class_name,
+            known.type_name,
+            bool(known.parameter_bytes or known.buffer_bytes),
+            known.parameter_bytes,
+            known.buffer_bytes,
+            framework="keras",
+            name=layer_tree.root_name(module),
+        )
     parameters, buffers = _tensors(module, sizes)
     kind = type(module)
     return ModuleFacts(
@@ -317,34 +301,20 @@ def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
     )
 
 
-def _keras_facts(layer: Any) -> ModuleFacts:
-    known = layer_tree.facts(layer, {})
-    return ModuleFacts(
-        known.class_name,
-        known.type_name,
-        bool(known.parameter_bytes or known.buffer_bytes),
-        known.parameter_bytes,
-        known.buffer_bytes,
-        framework="keras",
-        name=layer_tree.root_name(layer),
-    )
-
-
 def _tensors(module: Any, sizes: dict[int, _Sizes]) -> _Sizes:
-    """Return parameters and buffers by id, each once, of a module and the modules inside."""
     if id(module) in sizes:
         return sizes[id(module)]
-    own = (_by_id(module._parameters), _by_id(module._buffers))
+    parameters, buffers = (
+        {id(tensor): tensor for tensor in tensors.values() if tensor is not None}
+        for tensors in (module._parameters, module._buffers)
+    )
+    own = parameters, buffers
     sizes[id(module)] = own
     for child in module._modules.values():
         if child is not None:
             for mine, inner in zip(own, _tensors(child, sizes), strict=True):
                 mine.update(inner)
     return own
-
-
-def _by_id(tensors: Any) -> dict[int, Any]:
-    return {id(tensor): tensor for tensor in tensors.values() if tensor is not None}
 
 
 def _bytes(tensor: Any) -> int:
@@ -354,32 +324,57 @@ def _bytes(tensor: Any) -> int:
         return 0
 
 
-def _unseen(
-    modules: dict[int, Any],
-    pairs: Iterable[tuple[int, int]],
-    nested: set[int],
-) -> Iterator[str]:
-    """Yield a sentence per root about modules that are inside compiled code and not called."""
-    called = {id(module) for module in modules.values()}
-    for root in sorted({root for root, _ in pairs} - nested):
+def _unseen(modules: Collection[Any], roots: Iterable[Any]) -> Iterator[str]:
+    """Yield sentences about modules that were not called because other code ran instead."""
+    called = set(map(id, modules))
+    if any(map(is_compiled, modules)):
+        yield COMPILED
+    for root in roots:
         hidden = {
             id(module)
-            for compiled in modules[root].modules()
-            if id(compiled) in called and _is_compiled(compiled)
-            for module in compiled.modules()
+            for graph in root.modules()
+            if id(graph) in called and is_graph(graph)
+            for module in graph.modules()
             if id(module) not in called and class_name(module) not in _CONTAINERS
         }
         if hidden:
-            name = class_name(getattr(modules[root], "_orig_mod", modules[root]))
-            count = f"{len(hidden)} module{'s' * (len(hidden) > 1)}"
-            verb = "were" if len(hidden) > 1 else "was"
-            yield f"inside compiled code: {count} of {name} {verb} not called one by one"
+            name = class_name(getattr(root, "_orig_mod", root))
+            count = counted(len(hidden), "module")
+            yield (
+                f"the tree lacks {count} of {name}, because scripted or exported code does not "
+                "call them; times are right."
+            )
 
 
-def _is_compiled(module: Any) -> bool:
-    """Return whether a call of the module may run compiled code instead of its parts' calls."""
-    return (
-        hasattr(module, "_orig_mod")
-        or getattr(module, "_compiled_call_impl", None) is not None
-        or any(kind.__name__ in ("ScriptModule", "GraphModule") for kind in type(module).__mro__)
-    )
+def is_compiled(module: Any) -> bool:
+    """Return whether torch.compile compiles the calls of a module."""
+    wraps = "_orig_mod" in getattr(module, "_modules", ())
+    return wraps or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def shapes(value: Any) -> Shapes:
+    """Return sizes and dtypes of all tensors in `value`, in their order.
+
+    A size that is symbolic, while a model is being traced, is given as -1: asking for
+    its value would make the traced graph depend on the value.
+    """
+    found = list(tensors(value))
+    sizes = tuple(tuple(n if type(n) is int else -1 for n in t.shape) for t in found)
+    return sizes, tuple(str(t.dtype).removeprefix("torch.") for t in found)
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors in nested tuples, lists, mappings and dataclasses."""
+    import torch  # noqa: PLC0415
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from tensors(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from tensors(item)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for field in dataclasses.fields(value):
+            yield from tensors(getattr(value, field.name, None))

@@ -1,4 +1,4 @@
-"""Records of module calls in; rows of layers, and of the model calls around them, out. Pure."""
+"""Makes rows of module calls: of layers, and of the model calls around them. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,13 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
     if not threads:
         return no_rows()
     calls = pl.concat([_calls(thread) for thread in threads], how="diagonal_relaxed")
-    keys = _keys(threads)
+    # `[calls, 4]`: number of the thread, group, outermost module and module of each.
+    keys = np.concatenate(
+        [
+            np.stack([np.full_like(t.group, number), t.group, t.outermost, t.module], axis=1)
+            for number, t in enumerate(threads)
+        ]
+    )
     calls = calls.hstack([pl.Series("attr.call_index", *_ordinals(keys))])
     homes = {home: at for at, home in enumerate(records.homes or {})}
     at = [homes[outermost, module] for _, _, outermost, module in keys.tolist()]
@@ -40,16 +46,6 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
         where = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
         calls = calls.with_columns(**memory(*where))
     return span_rows({"kind": Kind.LAYER.value, **calls.to_dict(as_series=True)})
-
-
-def _keys(threads: Sequence[ThreadCalls]) -> Integers:
-    """Return `[calls, 4]`: number of the thread, group, outermost module and module of each."""
-    return np.concatenate(
-        [
-            np.stack([np.full_like(t.group, number), t.group, t.outermost, t.module], axis=1)
-            for number, t in enumerate(threads)
-        ]
-    )
 
 
 def _ordinals(keys: Integers) -> tuple[list[int | None], Any]:
@@ -66,7 +62,7 @@ def _ordinals(keys: Integers) -> tuple[list[int | None], Any]:
 def predict_rows(
     records: LayerRecords, name: str, backwards: Sequence[tuple[int, int]] = ()
 ) -> SpanRows:
-    """Return a row of kind pipeline per outermost call of a model.
+    """Return a row of kind region per outermost call of a model.
 
     Left out are calls of modules without parameters (a loss, a transform), calls of modules
     that are registered inside another module called outermost, and calls that lie within the
@@ -78,22 +74,38 @@ def predict_rows(
         backwards: Begin and end of each backward pass.
     """
     rows = [
-        row
+        (int(thread.start_ns[i]), int(thread.end_ns[i]), thread.thread, thread.errors.get(i))
         for thread in records.threads
-        for row in _outermost(records, thread, backwards)
-        if not _enclosed(records, thread, row)
+        for i in np.unique(thread.group, return_index=True)[1].tolist()
+        if _is_models(records, thread, i, backwards)
     ]
     if not rows:
         return no_rows()
     return span_rows(
         {
-            "kind": Kind.PIPELINE.value,
+            "kind": Kind.REGION.value,
             "name": name,
-            "start_ns": [start for _, start, _, _ in rows],
-            "end_ns": [end for _, _, end, _ in rows],
-            "thread": [thread for thread, _, _, _ in rows],
+            "start_ns": [start for start, _, _, _ in rows],
+            "end_ns": [end for _, end, _, _ in rows],
+            "thread": [thread for _, _, thread, _ in rows],
             "attr.error": pl.Series([error for _, _, _, error in rows], dtype=pl.String),
         }
+    )
+
+
+def _is_models(
+    records: LayerRecords, thread: ThreadCalls, i: int, backwards: Sequence[tuple[int, int]]
+) -> bool:
+    module, start, end = int(thread.module[i]), thread.start_ns[i], thread.end_ns[i]
+    facts = records.modules[module]
+    if not facts.parameters or module in records.nested_roots:
+        return False
+    if facts.function and any(start <= b <= e <= end for b, e in backwards):
+        return False
+    return not any(
+        bool(np.any((other.start_ns < start) & (other.end_ns > end)))
+        for other in records.threads
+        if other is not thread
     )
 
 
@@ -107,21 +119,13 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
         ),
     }
     if thread.notes:
-        columns |= _shape_columns(thread)
+        for of, side in (("input", 0), ("output", 1)):
+            told = [note[side] or (None, None) for note in thread.notes]
+            columns[f"attr.{of}_shapes"] = list_column([each[0] for each in told], _SHAPES)
+            columns[f"attr.{of}_dtypes"] = list_column([each[1] for each in told], _DTYPES)
     if thread.places:
         columns |= caller_columns(list(thread.places))
     return pl.DataFrame(columns)
-
-
-def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
-    given = [note[0] or (None, None) for note in thread.notes]
-    got = [note[1] or (None, None) for note in thread.notes]
-    return {
-        "attr.input_shapes": list_column([g[0] for g in given], _SHAPES),
-        "attr.input_dtypes": list_column([g[1] for g in given], _DTYPES),
-        "attr.output_shapes": list_column([g[0] for g in got], _SHAPES),
-        "attr.output_dtypes": list_column([g[1] for g in got], _DTYPES),
-    }
 
 
 def _modules(records: LayerRecords) -> pl.DataFrame:
@@ -132,10 +136,11 @@ def _modules(records: LayerRecords) -> pl.DataFrame:
         path.rpartition(".")[2] if path else fact.name or fact.class_name
         for path, fact in zip(paths, facts, strict=True)
     ]
+    of = [fact.framework for fact in facts]
     return pl.DataFrame(
         {
             "name": names,
-            **_framework([fact.framework for fact in facts]),
+            **({"attr.framework": pl.Series(of, dtype=pl.String)} if any(of) else {}),
             "attr.module_path": pl.Series(paths, dtype=pl.String),
             "attr.module_class": [fact.class_name for fact in facts],
             "attr.module_type": [fact.type_name for fact in facts],
@@ -143,42 +148,4 @@ def _modules(records: LayerRecords) -> pl.DataFrame:
             "attr.parameter_bytes": [fact.parameter_bytes for fact in facts],
             "attr.buffer_bytes": [fact.buffer_bytes for fact in facts],
         }
-    )
-
-
-def _framework(names: list[str | None]) -> dict[str, pl.Series]:
-    known = any(name is not None for name in names)
-    return {"attr.framework": pl.Series(names, dtype=pl.String)} if known else {}
-
-
-_Row = tuple[int, int, int, "str | None"]
-
-
-def _outermost(
-    records: LayerRecords, thread: ThreadCalls, backwards: Sequence[tuple[int, int]]
-) -> list[_Row]:
-    first = np.unique(thread.group, return_index=True)[1].tolist()
-    return [
-        (
-            thread.thread,
-            int(thread.start_ns[i]),
-            int(thread.end_ns[i]),
-            thread.errors.get(i),
-        )
-        for i in first
-        if records.modules[thread.module[i]].parameters
-        and int(thread.module[i]) not in records.nested_roots
-        and not (
-            records.modules[thread.module[i]].function
-            and any(thread.start_ns[i] <= b <= e <= thread.end_ns[i] for b, e in backwards)
-        )
-    ]
-
-
-def _enclosed(records: LayerRecords, thread: ThreadCalls, row: _Row) -> bool:
-    _, start, end, _ = row
-    return any(
-        bool(np.any((other.start_ns < start) & (other.end_ns > end)))
-        for other in records.threads
-        if other is not thread
     )

@@ -1,4 +1,4 @@
-"""Calls of modules and lines of Python that run in; the lines of the user's that made them out.
+"""Tells which lines of the user's called modules and operators.
 
 The user's lines are those outside of PyTorch, Python's own library and xsp. A module's call is
 looked at itself; for operators, which Python does not see, the lines that run are logged with their
@@ -42,7 +42,6 @@ class LineRecords:
     """The user's lines that ran on one thread.
 
     Attributes:
-        thread: `threading.get_ident()`.
         time_ns: When each line began.
         place: Index into `places` for each line, -1 where no line is the user's.
         places: Function, file and line.
@@ -61,7 +60,7 @@ def caller(module: Any) -> Place | None:
     """
     frame = sys._getframe(2)
     while frame is not None and (_passes_on(frame, module) or not _is_users(frame)):
-        if _is_ours(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(_OWN_FOLDERS):
             return None
         frame = frame.f_back  # type: ignore[assignment]
     return None if frame is None else _place(frame)
@@ -132,7 +131,6 @@ class LineRecorder:
         return LineRecords(self._thread, times, np.array(places, np.int64), tuple(index))
 
     def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Trace a function that is called, if it is the user's; Python calls this."""
         if not self._on:
             self._end()
             return None
@@ -142,7 +140,6 @@ class LineRecorder:
         return self._within
 
     def _within(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """Log a line of a function, or the line to which the function returns."""
         if not self._on:
             return None
         if event == "line":
@@ -160,7 +157,6 @@ class LineRecorder:
         self._log += (self._now(), None if frame is None else _place(frame))
 
     def _end(self) -> None:
-        """Take the trace function away; what runs from now on is not known."""
         if self._on:
             self._log += (self._now(), None)
             self._on = False
@@ -178,13 +174,9 @@ def _is_users(frame: FrameType) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _is_users_file(file: str) -> bool:
-    if file.startswith(("<", _torch_folder())) or _is_ours(file):
+    if file.startswith(("<", _torch_folder(), *_OWN_FOLDERS)):
         return False
     return not file.startswith(_LIBRARY) or any(name in Path(file).parts for name in _PACKAGES)
-
-
-def _is_ours(file: str) -> bool:
-    return file.startswith(_OWN_FOLDERS)
 
 
 @functools.cache
@@ -199,7 +191,6 @@ _OWN_FOLDERS = tuple(
 
 
 def _passes_on(frame: FrameType, module: Any) -> bool:
-    code = frame.f_code
-    if code.co_name != "__call__" or not code.co_varnames:
-        return False
-    return frame.f_locals.get(code.co_varnames[0]) is module
+    names = frame.f_code.co_varnames
+    is_call = frame.f_code.co_name == "__call__" and bool(names)
+    return is_call and frame.f_locals.get(names[0]) is module

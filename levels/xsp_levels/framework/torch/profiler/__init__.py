@@ -1,7 +1,5 @@
-"""PyTorch's profiler: its events in, rows of kind op with shapes and memory out.
+"""PyTorch's profiler, whose events become rows of kind op with shapes and memory.
 
-`operator` leads through the files: `kineto` runs the profiler, whose clock `anchor` aligns, in
-children of a fork as `fork` has it; `event` makes plain records, `operand` tells which tensors an
-operator was given. `generated` makes operators of the
-kernels that torch.compile generated for the CPU.
+`operator` leads through the files: `kineto` runs the profiler, `event` makes plain records and
+aligns their clock, `operand` tells which tensors an operator was given.
 """

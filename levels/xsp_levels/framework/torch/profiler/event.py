@@ -1,8 +1,12 @@
-"""Events of PyTorch's profiler in; columns of numbers and texts, which can be saved, out."""
+"""Events of PyTorch's profiler as columns of numbers and texts, and the anchors among them.
+
+An anchor is an empty annotation that the profiler records, with readings of xsp's clock around it.
+"""
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -14,6 +18,7 @@ import polars as pl
 from xsp.errors import ProviderError
 from xsp.garbage import uncollected
 from xsp_levels.framework.torch.profiler.operand import NO_OPERANDS, Operands, operands
+from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorEvents, AnchorReading
 
 Integers = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +63,7 @@ class PlainEvents:
         return column
 
     def by_name(self, say: Callable[[str], H], dtype: Any) -> pl.Series:
-        """Return what a function says of the name of each event; every name is asked about once."""
+        """Return a column of `say(name)` for each event; it is called once for each name."""
         return _gathered([say(name) for name in self.names], self.indices[:, 0], dtype)
 
     def is_of(self, activities: Collection[str]) -> Bools:
@@ -84,12 +89,12 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     """Return Kineto's results as columns.
 
     Kineto keeps half a kilobyte for each event, in between the tensors of the model, which would
-    then lie elsewhere in every evaluation, and out of the caches: results ought to be let go of.
+    then lie elsewhere in every step, and out of the caches: results ought to be let go of.
 
     Args:
         results: Kineto's results.
         detail: Whether shapes were recorded.
-        addresses: Addresses of the storages that are looked for among what operators were given.
+        addresses: Addresses of storages that operators may have been given.
 
     Raises:
         ProviderError: There are more events than memory is sure to hold.
@@ -98,7 +103,7 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
     if len(events) > MOST_EVENTS:
         raise ProviderError(
             f"there were {len(events):,} in a row, and {MOST_EVENTS:,} are all that memory is sure "
-            "to hold; profile fewer levels, or mark smaller parts of the program as evaluations"
+            "to hold; profile fewer levels, or mark smaller parts of the program as steps"
         )
     names, name = _distinct(_asked(events, "name"))
     activities, activity = _distinct(_types(events))
@@ -116,7 +121,7 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
 
 
 def _asked(events: Sequence[Any], which: str) -> Iterator[Any]:
-    """Return what a method of events returns, event by event; no method is bound, to be fast."""
+    # No method is bound, to be fast.
     return map(getattr(type(events[0]), which), events) if events else iter(())
 
 
@@ -132,7 +137,42 @@ def _types(events: Sequence[Any]) -> Iterable[str]:
 
 
 def _distinct(values: Iterable[H]) -> tuple[tuple[H, ...], list[int]]:
-    """Return the distinct values, and of each value the index among the distinct values."""
     index: dict[H, int] = {}
     found = [index.setdefault(value, len(index)) for value in values]
     return tuple(index), found
+
+
+def make_anchors(now: Callable[[], int], *, repeats: int = REPEATS) -> list[AnchorReading]:
+    """Make anchors on the calling thread while a profiler records."""
+    from torch._C._profiler import _RecordFunctionFast  # noqa: PLC0415
+
+    thread = threading.get_ident()
+    anchor = _RecordFunctionFast(PREFIX + str(thread))
+    readings = []
+    for _ in range(repeats):
+        before = now()
+        with anchor:
+            inside = now()
+        readings.append(AnchorReading(thread, before, inside, now()))
+    return readings
+
+
+def is_anchor(events: PlainEvents) -> Bools:
+    """Return which of the profiler's events are anchors."""
+    return events.by_name(lambda name: name.startswith(PREFIX), pl.Boolean).to_numpy()
+
+
+def find_anchors(events: PlainEvents) -> AnchorEvents:
+    """Return the anchors among the profiler's events."""
+    found = events.only(is_anchor(events))
+    threads = found.by_name(_thread, pl.Int64).to_numpy()
+    start, duration, number = map(found.of, ("start_ns", "duration_ns", "start_thread_id"))
+    order = np.lexsort((threads, number, duration, start))
+    start, duration = start[order], duration[order]
+    return AnchorEvents(
+        thread=threads[order], number=number[order], start=start, end=start + duration
+    )
+
+
+def _thread(name: str) -> int:
+    return int(name[len(PREFIX) :]) if name.startswith(PREFIX) else 0

@@ -1,4 +1,4 @@
-"""Kineto's results in; the tensors that each operator was given, those in lists too, out.
+"""Tells which tensors each operator was given, those in lists too.
 
 Kineto's events say of a list of tensors only that it is one. The tree of the same events, which
 Kineto keeps beside them, has the tensors of the list.
@@ -6,7 +6,7 @@ Kineto keeps beside them, has the tensors of the list.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -29,8 +29,7 @@ def operands(
 ) -> list[Operands]:
     """Return shapes, element types and storages of the tensors given to each event's operator.
 
-    What was given besides tensors is left out. Of tensors in a list that could not be seen,
-    there is one None in the place of all.
+    Of tensors in a list that could not be seen, there is one None in the place of all.
 
     Args:
         results: Kineto's results, recorded with shapes.
@@ -59,7 +58,7 @@ def operand_columns(
 
     Args:
         given: What each operator was given.
-        modules: Paths of the modules that a storage of parameters belongs to, by its address.
+        modules: Paths of the modules that own a storage, by its address.
     """
 
     def types(names: Sequence[str | None]) -> list[str | None]:
@@ -78,12 +77,7 @@ def operand_columns(
 
 
 def _seen(results: Any, wanted: Collection[int]) -> dict[tuple[int, str], Sequence[Any]]:
-    """Return what the tree says that operators were given, by start and name of the operator.
-
-    Args:
-        results: Kineto's results.
-        wanted: Starts of the operators that are looked for.
-    """
+    """Return the inputs, by start and name, of operators in the tree that began at some times."""
     found = {}
     tree = getattr(results, "experimental_event_tree", list)  # private, and so may vanish
     rest = list(tree())
@@ -111,15 +105,13 @@ def _operands(
         elif dtype not in _NO_TENSORS:
             shapes.append(tuple(shape))
             types.append(dtype)
-    return tuple(shapes), tuple(types), tuple(_storages(seen, addresses))
-
-
-def _storages(seen: Sequence[Any], addresses: Collection[int]) -> Iterator[int]:
-    for given in seen if addresses else ():
-        for tensor in given if isinstance(given, list) else (given,):
-            address: int | None = getattr(tensor, "storage_data_ptr", None)
-            if address is not None and address in addresses:
-                yield address
+    tensors = [t for each in seen for t in (each if isinstance(each, list) else [each])]
+    held = [getattr(tensor, "storage_data_ptr", None) for tensor in tensors] if addresses else []
+    return (
+        tuple(shapes),
+        tuple(types),
+        tuple(at for at in held if at and at in addresses),
+    )
 
 
 @lru_cache(maxsize=1 << 12)

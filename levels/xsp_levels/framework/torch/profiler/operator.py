@@ -1,4 +1,4 @@
-"""Events of PyTorch's CPU profiler in, a row of kind op per operator out."""
+"""Records operators by PyTorch's CPU profiler, and makes a row of kind op of each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -21,16 +22,19 @@ from xsp_levels.framework.memory import (
     no_allocations,
     sorted_allocations,
 )
-from xsp_levels.framework.torch.profiler.anchor import find_anchors, is_anchor, make_anchors
-from xsp_levels.framework.torch.profiler.cpu_only import deprived
-from xsp_levels.framework.torch.profiler.event import Bools, PlainEvents, plain_events
-from xsp_levels.framework.torch.profiler.generated import GeneratedKernels
-from xsp_levels.framework.torch.profiler.kineto import KinetoRecording
+from xsp_levels.framework.torch.profiler.event import (
+    Bools,
+    PlainEvents,
+    find_anchors,
+    is_anchor,
+    make_anchors,
+    plain_events,
+)
+from xsp_levels.framework.torch.profiler.kineto import KinetoRecording, deprived
 from xsp_levels.framework.torch.profiler.operand import operand_columns
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import (
     Alignment,
-    AnchorEvents,
     AnchorReading,
     Integers,
     align,
@@ -39,6 +43,7 @@ from xsp_levels.native.alignment import (
 _OPERATORS = frozenset({"cpu_op", "user_annotation"})
 _MEMORY = "[memory]"
 _BACKWARD = "backward"
+_FUSED = re.compile(r"(?:graph_\d+_)?cpp_fused_(?P<operators>\w+)_\d+")
 # What libraries do on threads of their own, such as gloo:all_reduce.
 _COLLECTIVE = re.compile(r"(?:gloo|mpi|ucc):([a-z_]+)")
 ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
@@ -75,8 +80,7 @@ class OperatorRecords:
         handle: Kineto's results as columns; None if nothing was recorded.
         readings: The measurement's clock around the anchors among the events.
         detail: Whether shapes and memory were recorded.
-        dropped: How many records were lost.
-        problems: Sentences about what could not be recorded, and why.
+        warnings: Sentences about what could not be recorded, and why.
         notes: Sentences about how it was recorded.
         threads: Identifiers of Python's threads, by the kernel's numbers.
         fused: Operators that torch.compile made one kernel of, by the kernel's name.
@@ -85,8 +89,7 @@ class OperatorRecords:
     handle: PlainEvents | None
     readings: tuple[AnchorReading, ...] = ()
     detail: bool = False
-    dropped: int = 0
-    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     threads: Mapping[int, int] = field(default_factory=dict)
     fused: Mapping[str, str] = field(default_factory=dict)
@@ -102,14 +105,12 @@ class OperatorRecorder:
 
     def __init__(self) -> None:
         self._recording: KinetoRecording | None = None
-        self._generated = GeneratedKernels()
         self._now: Callable[[], int] = SystemClock.now
         self._readings: list[AnchorReading] = []
-        self._problems: dict[str, None] = {}  # an ordered set
+        self._warnings: dict[str, None] = {}  # an ordered set
         self._detail = False
         self._results: Any = None  # Kineto's, between `disarm` and `stop`
         self._threads: Mapping[int, int] = {}
-        self._fused: Mapping[str, str] = {}
 
     def start(self, clock: Clock, detail: bool, *, kernels: bool = False) -> None:
         """Begin to record; if that is impossible, the records of `stop` say why.
@@ -119,18 +120,17 @@ class OperatorRecorder:
             detail: Whether shapes and memory are recorded.
             kernels: Whether the kernel level needs CUPTI in this process.
         """
-        self._readings, self._problems, self._results = [], {}, None
-        self._threads, self._fused = {}, {}
+        self._readings, self._warnings, self._results = [], {}, None
+        self._threads = {}
         self._now, self._detail = clock.now, detail
         try:
             self._recording = KinetoRecording(
                 self._give_way, self._give_up, detail=detail, kernels=kernels
             )
         except RuntimeError as error:
-            self._problems[f"operators were not recorded: {error}"] = None
+            self._warnings[f"operators were not recorded: {error}"] = None
             return
         self._readings += make_anchors(self._now)
-        self._generated.start(detail=detail)
 
     def anchor_thread(self) -> None:
         """Make an anchor on the calling thread, which tells the profiler's number of the thread."""
@@ -139,7 +139,7 @@ class OperatorRecorder:
             return
         thread.meet()
         if recording.one_thread:
-            self._problems[_ONE_THREAD_DETAIL if self._detail else _ONE_THREAD] = None
+            self._warnings[_ONE_THREAD_DETAIL if self._detail else _ONE_THREAD] = None
             return
         self._readings += make_anchors(self._now, repeats=1)
 
@@ -148,7 +148,7 @@ class OperatorRecorder:
         recording, self._recording = self._recording, None
         if recording is None:
             return
-        self._threads, self._fused = thread.names(), self._generated.stop()
+        self._threads = thread.names()
         if recording.may_end_here():
             try:
                 self._readings += make_anchors(self._now)
@@ -156,14 +156,13 @@ class OperatorRecorder:
                 self._results = recording.end()
         else:
             recording.strand()
-            self._problems[_ELSEWHERE] = None
+            self._warnings[_ELSEWHERE] = None
 
     def stop(self, addresses: Collection[int] = ()) -> OperatorRecords:
         """End the recording, unless `disarm` has, and return the records.
 
         Args:
-            addresses: Addresses of the storages of parameters, which are looked for among what
-                operators were given.
+            addresses: Addresses of storages of parameters that operators may have been given.
         """
         self.disarm()
         results, self._results = self._results, None
@@ -172,27 +171,63 @@ class OperatorRecorder:
             try:
                 events = plain_events(results, detail=self._detail, addresses=addresses)
             except Exception as error:  # noqa: BLE001  other recorders have records, too
-                self._problems[f"operators were not recorded: {error}"] = None
+                self._warnings[f"operators were not recorded: {error}"] = None
+        names = events.names if events is not None else ()
+        fused = {name: found for name in names if (found := source_operators(name)) is not None}
         return OperatorRecords(
             handle=events,
             readings=tuple(self._readings),
             detail=self._detail,
-            problems=tuple(self._problems),
+            warnings=tuple(self._warnings),
             notes=(_DEPRIVED,) if deprived() else (),
             threads=self._threads,
-            fused=self._fused,
+            fused=fused,
         )
 
     def _give_way(self) -> None:
-        """End here and now: the user starts a profiler, and there can be only one."""
-        self._problems[_RIVAL] = None
+        self._warnings[_RIVAL] = None
         self.disarm()
 
     def _give_up(self) -> None:
-        """Drop everything in a child that was forked during the recording."""
         self._recording = None
-        self._generated.stop()
-        self._problems[_FORKED] = None
+        self._warnings[_FORKED] = None
+
+
+def source_operators(kernel: str) -> str | None:
+    """Return the operators that Inductor fused into a C++ kernel, which the kernel's name lists.
+
+    Inductor joins the names of operators, sorted, with underscores, which the names themselves
+    contain. None where a name can be read in several ways, or in none.
+
+    >>> source_operators("graph_0_cpp_fused_add_native_layer_norm_2")
+    'aten.add, aten.native_layer_norm'
+    """
+    fused = _FUSED.fullmatch(kernel)
+    ways = _splits(fused["operators"], "") if fused else ()
+    return ", ".join(f"aten.{name}" for name in ways[0]) if len(ways) == 1 else None
+
+
+@lru_cache(maxsize=1 << 14)
+def _splits(names: str, before: str) -> tuple[tuple[str, ...], ...]:
+    """Return up to two ways to read joined names, sorted and each once, that follow `before`."""
+    if not names:
+        return ((),)
+    ends = [i for i, letter in enumerate(names) if letter == "_"] + [len(names)]
+    ways = [
+        (name, *more)
+        for end in ends
+        if (name := names[:end]) > before and name in _operators()
+        for more in (_splits(names[end + 1 :], name) if end < len(names) else ((),))
+    ]
+    return tuple(ways[:2])
+
+
+@lru_cache(maxsize=1)
+def _operators() -> frozenset[str]:
+    import torch  # noqa: PLC0415
+
+    names = (name.partition(".")[0] for name in torch._C._dispatch_get_all_op_names())
+    return frozenset(name.removeprefix("aten::") for name in names if name.startswith("aten::"))
 
 
 def operator_rows(
@@ -213,12 +248,10 @@ def operator_rows(
     events = records.handle
     if not events:
         return no_rows()
-    seen = find_anchors(events)
-    alignment = _alignment(records, seen)
+    alignment, threads = _aligned(records, events)
     operators = events.only(events.is_of(_OPERATORS) & ~is_anchor(events))
     if not operators:
         return no_rows()
-    threads = _threads(records, events, seen)
     columns = _columns(operators, alignment=alignment, threads=threads)
     columns |= _collectives(operators, columns["thread"])
     if records.fused:
@@ -235,27 +268,23 @@ def allocations(records: OperatorRecords) -> Allocations:
     events = records.handle
     if not events or not records.detail:
         return no_allocations()
+    alignment, threads = _aligned(records, events)
+    return _allocations(events, alignment=alignment, threads=threads)
+
+
+def _aligned(records: OperatorRecords, events: PlainEvents) -> tuple[Alignment, dict[int, int]]:
+    """Return how times are converted, and rows' numbers of threads by the profiler's numbers."""
     seen = find_anchors(events)
-    threads = _threads(records, events, seen)
-    return _allocations(events, alignment=_alignment(records, seen), threads=threads)
-
-
-def _alignment(records: OperatorRecords, seen: AnchorEvents) -> Alignment:
     alignment = align(records.readings, seen)
     if alignment is None:
         raise ProviderError(_LOST)
-    return alignment
-
-
-def _threads(records: OperatorRecords, events: PlainEvents, seen: AnchorEvents) -> dict[int, int]:
-    """Return the numbers that rows bear for threads, by the profiler's numbers."""
     numbers, first = np.unique(events.of("start_thread_id"), return_index=True)
     system_threads = events.of("device_resource_id")[first].tolist()
     threads = {
         number: records.threads.get(system_thread, -system_thread)
         for number, system_thread in zip(numbers.tolist(), system_threads, strict=True)
     }
-    return threads | seen.threads()
+    return alignment, threads | seen.threads()
 
 
 def _columns(
@@ -265,22 +294,40 @@ def _columns(
     thread = _python_threads(operators.of("start_thread_id"), threads)
     sequence, forward = operators.of("sequence_nr"), operators.of("fwd_thread_id")
     engine = operators.by_name(lambda name: name.startswith(ENGINE), pl.Boolean).to_numpy()
-    backward = _inside(start, start + duration, thread=thread, outer=engine | (forward > 0))
+    # Whether each interval is an outer one or lies in one on its thread.
+    end = start + duration
+    outer = engine | (forward > 0)
+    backward = outer.copy()
+    for each in np.unique(thread[backward]):
+        rows, outers = np.flatnonzero(thread == each), np.flatnonzero(outer & (thread == each))
+        outers = outers[np.argsort(start[outers], kind="stable")]
+        reach = np.maximum.accumulate(end[outers])
+        latest = np.searchsorted(start[outers], start[rows], "right") - 1
+        backward[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
+
+    def present(values: Integers, known: Bools) -> pl.Series:
+        return pl.Series(values).set(pl.Series(~known), None)
+
     return {
         "kind": Kind.OP.value,
         "name": operators.by_name(str, pl.String),
         "start_ns": alignment.convert(start),
         "end_ns": alignment.convert(start + duration),
         "thread": thread,
-        "sequence": _present(sequence, sequence >= 0),
-        "forward_thread": _present(_python_threads(forward, threads), forward > 0),
+        "sequence": present(sequence, sequence >= 0),
+        "forward_thread": present(_python_threads(forward, threads), forward > 0),
         "attr.phase": pl.Series([None, _BACKWARD], dtype=pl.String)[backward.astype(int)],
     }
 
 
 def _collectives(operators: PlainEvents, thread: Integers) -> dict[str, pl.Series]:
-    """Return which collectives there are; on threads of their library they are the root's."""
-    operations = operators.by_name(_collective, pl.String)
+    """Return which operators are collectives; the root holds those on a library's threads."""
+
+    def collective(name: str) -> str | None:
+        found = _COLLECTIVE.fullmatch(name)
+        return found and found[1].replace("_", "")
+
+    operations = operators.by_name(collective, pl.String)
     if operations.null_count() == len(operations):
         return {}
     of_library = operations.is_not_null() & pl.Series(thread < 0)
@@ -288,31 +335,10 @@ def _collectives(operators: PlainEvents, thread: Integers) -> dict[str, pl.Serie
     return {"parent_id": parents, "attr.collective": operations}
 
 
-def _collective(name: str) -> str | None:
-    found = _COLLECTIVE.fullmatch(name)
-    return found and found[1].replace("_", "")
-
-
 def _python_threads(numbers: Integers, threads: dict[int, int]) -> Integers:
     distinct, at = np.unique(numbers, return_inverse=True)
     known = [threads.get(number, -number) for number in distinct.tolist()]
     return np.array(known, np.int64)[at]
-
-
-def _present(values: Integers, known: Any) -> pl.Series:
-    return pl.Series(values).set(pl.Series(~known), None)
-
-
-def _inside(start: Integers, end: Integers, *, thread: Integers, outer: Bools) -> Bools:
-    """Tell of each interval whether it is an outer interval or lies in one on its thread."""
-    result = outer.copy()
-    for each in np.unique(thread[result]):
-        rows, outers = np.flatnonzero(thread == each), np.flatnonzero(outer & (thread == each))
-        outers = outers[np.argsort(start[outers], kind="stable")]
-        reach = np.maximum.accumulate(end[outers])
-        latest = np.searchsorted(start[outers], start[rows], "right") - 1
-        result[rows] |= (latest >= 0) & (end[rows] <= reach[latest])
-    return result
 
 
 def _allocations(

@@ -1,6 +1,6 @@
-"""Programs around PyTorch models: what a program does in, evaluations and the parts between out.
+"""Programs around PyTorch models: steps, and the parts between them.
 
-`watcher` finds evaluations, which are calls (`call`) or training steps. `step` records backward
-passes and optimizer steps, `loop` whatever else a loop does, through `hook` and `move`, and
-`marker` hands these parts to whoever watches. `state` keeps what a call may change.
+`watcher` finds steps, which are calls (`call`) or training steps. `step` records backward
+passes and optimizer steps, `loop` whatever else a loop does. `compiled_function` counts calls of
+functions that torch.compile made.
 """

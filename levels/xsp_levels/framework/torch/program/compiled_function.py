@@ -1,4 +1,4 @@
-"""Functions that torch.compile made in; each call of them, as the call of a module, out.
+"""Counts calls of functions that torch.compile made, as calls of a module.
 
 A program that calls a compiled function calls no module: what the function calls was compiled
 with it. So a module stands for the function, and has the modules that the function refers to as
@@ -18,9 +18,8 @@ from itertools import islice, pairwise
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
+from xsp.provider import OPTIMIZER
 from xsp_levels.framework.torch.program.model_name import has_weights
-from xsp_levels.framework.torch.program.training_step import Local
 from xsp_levels.hook import Handler, Hook
 from xsp_levels.imported import Imports
 
@@ -38,12 +37,12 @@ class CompiledFunctions:
     the optimizer's own hooks do nothing.
 
     Args:
-        local: What is known of each thread.
-        stepped: Called with an optimizer whose step a function made besides calling modules.
+        log: The log of the program.
+        stepped: Called with an optimizer whose step a function has made.
     """
 
-    def __init__(self, local: Local, stepped: Callable[[Any], None]) -> None:
-        self._local = local
+    def __init__(self, log: Any, stepped: Callable[[Any], None]) -> None:
+        self._log = log
         self._stepped = stepped
         self._imports = Imports({_DYNAMO}, self._begin)
         self._codes: frozenset[CodeType] = frozenset()
@@ -89,31 +88,26 @@ class CompiledFunctions:
 
     def _hook(self, function: Any) -> None:
         """Hook a function that Dynamo made, unless it makes the calls of a module."""
-        if not isinstance(function, FunctionType) or function.__code__ not in self._codes:
+        made = isinstance(function, FunctionType) and function.__code__ in self._codes
+        if not made or function in self._functions:
             return
-        if function in self._functions:
-            return
-        hook = None
         with suppress(Exception):  # what it was made of may be anything, of C or the user's
             original = _innermost(function)
             if original is not None and not _is_call_of_module(original):
                 hook = Hook(function, functools.partial(self._calling, original))
-        if hook is None:
-            return
-        vars(function)[_HOOK] = hook
-        hook.place()
-        self._functions.add(function)
+                vars(function)[_HOOK] = hook
+                self._functions.add(function)
+                hook.place()
 
     def _calling(self, original: Any, call: Callable[..., Any]) -> Handler:
-        """Return a handler of the calls of a function."""
-        local, is_compiling = self._local, sys.modules["torch"].compiler.is_compiling
+        local, is_compiling = self._log.local, sys.modules["torch"].compiler.is_compiling
         stand_in: Any = None
         holders: tuple[int, ...] | None = None  # of its parts, once they were looked for
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             nonlocal stand_in, holders
             # A module's call has an argument `self` of its own.
-            if local.inside or is_compiling() or "self" in kwargs:
+            if local.inside is not None or is_compiling() or "self" in kwargs:
                 return call(*args, **kwargs)
             try:
                 if stand_in is None:
@@ -129,21 +123,18 @@ class CompiledFunctions:
         return handler
 
     def _call(self, stand_in: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        optimizers, step = stand_in.xsp_optimizers, self._local.step
-        follows_backward = step.open and step.had_backward and not step.optimizers
-        alone = follows_backward or not stand_in._modules
-        if optimizers and alone and not stand_in.xsp_backward:
-            call, entry = stand_in._compiled_call_impl, optimizer_entry_point()
-            result = entry.make(optimizers[0], functools.partial(call, *args, **kwargs))
-        else:
-            result = stand_in(*args, **kwargs)
+        optimizers, log = stand_in.xsp_optimizers, self._log
+        if optimizers and not stand_in._modules and not stand_in.xsp_backward:
+            number = log.name(type(optimizers[0]).__name__, {"optimizer": id(optimizers[0])})
+            with log.part(number, OPTIMIZER):
+                return stand_in._compiled_call_impl(*args, **kwargs)
+        result = stand_in(*args, **kwargs)
         for optimizer in optimizers:
             self._stepped(optimizer)
         return result
 
 
 def _trains(value: Any) -> bool:
-    """Return whether a call that is given this module or tensor may be one of training."""
     torch: Any = sys.modules["torch"]
     # Of the type alone: objects that load a library when asked for their class stay asleep.
     if issubclass(type(value), torch.nn.Module):
@@ -163,13 +154,7 @@ def _holders(original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
 
 
 def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-    """Return a module whose calls are those of a compiled function.
-
-    Args:
-        original: What the function was compiled of.
-        call: Calls the function.
-        args: Arguments of a call.
-    """
+    """Return a module whose calls are those of a function that was compiled of `original`."""
     name = getattr(original, "__qualname__", type(original).__qualname__)
     if getattr(original, "__name__", "") in _CALLS and args:  # of a class that was compiled
         name = type(args[0]).__qualname__
@@ -183,14 +168,7 @@ def _stand_in(original: Any, call: Callable[..., Any], args: tuple[Any, ...]) ->
 
 
 def _refer(stand_in: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-    """Give a stand-in the models and optimizers that a function refers to.
-
-    Args:
-        stand_in: The module that stands for the function.
-        original: What the function was compiled of.
-        args: Arguments of a call; a method's object is the first of them.
-        kwargs: Keyword arguments of the call.
-    """
+    """Give a stand-in the models and optimizers that its function refers to or is given."""
     torch: Any = sys.modules["torch"]
     found: dict[str, Any] = dict(kwargs)
     for variable, value in _referred(original, args, _DEEPEST):
@@ -207,7 +185,6 @@ def _refer(stand_in: Any, original: Any, args: tuple[Any, ...], kwargs: Mapping[
 
 
 def _innermost(function: Any) -> Any:
-    """Return what torch.compile made a function of; None if it made none."""
     found = None
     while (inner := getattr(function, "__dict__", {}).get(_ORIGINAL)) is not None:
         found = function = inner

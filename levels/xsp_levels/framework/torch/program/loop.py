@@ -1,10 +1,10 @@
-"""Functions that programs call between evaluations in; name, start and end of their calls out.
+"""Times functions that programs call between steps, by hooks in the functions.
 
 What a training loop or a generation does besides calling its model: loading data, resetting
-gradients, moving averages, a scheduler's step, a pipeline's tokeniser. `PARTS` lists the
-functions. No library is imported for it. A library that the program imports later is looked
-through when one of the functions is called, or a module is made a part of another: before a
-model of that library is used.
+gradients, moving averages, a scheduler's step, a pipeline's tokenizer. `PARTS` lists the functions.
+No library is imported for it. A library that the program imports later is looked through when one
+of the functions is called, or a module is made a part of another: before a model of that library is
+used.
 """
 
 from __future__ import annotations
@@ -21,13 +21,10 @@ from typing import Any
 
 from xsp.clock import SystemClock
 from xsp_levels.framework.torch.compiler import hide_from_compiler, skip_code
-from xsp_levels.framework.torch.module.entry_point import (
-    free_in_child,
-)
+from xsp_levels.framework.torch.module.entry_point import free_in_child
 from xsp_levels.hook import Handler, Hook
 
 NOTHING: Mapping[str, Any] = {}
-
 
 # Told of each call when the call has ended, on its thread: name, start, end, and what is known of
 # the call, such as the class of the `error` that left it.
@@ -88,7 +85,7 @@ class Part:
 
 
 _DATA, _EMA = "torch.utils.data.dataloader", "timm.utils.model_ema"
-_CLIP, _PIPELINE = "torch.nn.utils.clip_grad", "transformers.pipelines.base"
+_CLIP, _REGION = "torch.nn.utils.clip_grad", "transformers.pipelines.base"
 
 PARTS = (
     # Subclasses may override this by generators, which begin nothing when they are called.
@@ -109,24 +106,21 @@ PARTS = (
     Part("moving average", "torch.optim.swa_utils", "AveragedModel", "update_parameters"),
     *(Part("moving average", _EMA, f"ModelEma{version}", "update") for version in ("", "V2", "V3")),
     Part("generate", "transformers.generation.utils", "GenerationMixin", "generate"),
-    Part("pipeline", _PIPELINE, "Pipeline", "__call__", False),
-    Part("preprocess", _PIPELINE, "Pipeline", "preprocess"),
-    Part("forward", _PIPELINE, "Pipeline", "forward"),
-    Part("postprocess", _PIPELINE, "Pipeline", "postprocess"),
+    Part("pipeline", _REGION, "Pipeline", "__call__", False),
+    Part("preprocess", _REGION, "Pipeline", "preprocess"),
+    Part("forward", _REGION, "Pipeline", "forward"),
+    Part("postprocess", _REGION, "Pipeline", "postprocess"),
 )
 
 
 class Loop:
-    """The functions of `PARTS`, hooked while there is a recorder or a watcher.
-
-    Any thread may call the methods.
-    """
+    """The functions of `PARTS`, hooked while there is a recorder or a watcher, on any thread."""
 
     def __init__(self, modules: Any, is_compiling: Callable[[], bool]) -> None:
         self._modules = modules  # torch.nn.modules.module
         self._is_compiling = is_compiling  # Dynamo traces hooks: these must do nothing then
         self._record: Note | None = None
-        self._watch: Note | None = None
+        self._log: Any = None  # of a program
         self._now = SystemClock.now
         # Kept when they are taken out: Dynamo compiles anew for code that it has not seen.
         self._hooks: dict[FunctionType, Hook] = {}
@@ -135,20 +129,14 @@ class Loop:
         self._lock = threading.RLock()  # a signal's handler may call a model, too
 
     def record(self, note: Note | None, now: Callable[[], int] = SystemClock.now) -> None:
-        """Have `note` told of each call inside an evaluation; None ends that."""
+        """Have `note` told of each call inside a step; None ends that."""
         self._record, self._now = note, now
         self._apply()
 
-    def watch(self, note: Note | None) -> None:
-        """Have `note` told of each call; None ends that."""
-        self._watch, self._imported = note, 0  # classes may be new where no module is
+    def watch(self, log: Any) -> None:
+        """Have the log of a program told of each call; None ends that."""
+        self._log, self._imported = log, 0  # classes may be new where no module is
         self._apply()
-
-    def note(self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, Any]) -> None:
-        """Tell the recorder and the watcher of a call that has ended."""
-        for tell in (self._record, self._watch):
-            if tell is not None:
-                tell(name, start_ns, end_ns, facts)
 
     def free_child(self) -> None:
         """Replace the lock: the thread that held the old lock does not exist in a forked child."""
@@ -156,7 +144,7 @@ class Loop:
 
     def _apply(self) -> None:
         with self._lock:
-            wanted = self._record is not None or self._watch is not None
+            wanted = self._record is not None or self._log is not None
             if wanted:
                 self._look()
             for hook in tuple(self._hooks.values()):
@@ -180,13 +168,10 @@ class Loop:
         for part in PARTS:
             for function in part.functions():
                 if function not in self._hooks:
-                    self._hooks[function] = self._hook(part, function)
-
-    def _hook(self, part: Part, function: FunctionType) -> Hook:
-        iterates = inspect.isgeneratorfunction(function)
-        hook = Hook(function, functools.partial(self._each if iterates else self._all, part))
-        skip_code(hook.code)
-        return hook
+                    iterates = inspect.isgeneratorfunction(function)
+                    around = functools.partial(self._each if iterates else self._all, part)
+                    hook = self._hooks[function] = Hook(function, around)
+                    skip_code(hook.code)
 
     def _all(self, part: Part, call: Callable[..., Any]) -> Handler:
         """Return a handler that makes a call and tells how long it took."""
@@ -198,22 +183,29 @@ class Loop:
             if len(modules) != self._imported:
                 self._apply()
             known = facts(args[0]) if facts is not None else NOTHING
-            now = self._now
-            start = now()
+            record, log, now = self._record, self._log, self._now
+            if record is None and log is None:
+                return call(*args, **kwargs)
+            mine = log.begin_part(log.name(name, known)) if record is None else None
+            start = now() if record is not None else 0
+            ended, error = name, None
             try:
-                result = call(*args, **kwargs)
+                return call(*args, **kwargs)
             except StopIteration:
-                self.note(part.end or name, start, now(), known)
+                ended = part.end or name
                 raise
-            except BaseException as error:
-                self.note(name, start, now(), {**known, "error": type(error).__name__})
+            except BaseException as raised:
+                error = raised
                 raise
-            end, record, watch = now(), self._record, self._watch
-            if record is not None:
-                record(name, start, end, known)
-            if watch is not None:
-                watch(name, start, end, known)
-            return result
+            finally:
+                if record is not None:
+                    failed = {} if error is None else {"error": type(error).__name__}
+                    record(ended, start, now(), {**known, **failed})
+                elif ended == name:
+                    log.end_part(mine, error)
+                else:
+                    log.end_part(mine, None, log.name(ended))
+                error = None  # which holds this frame
 
         return handler
 

@@ -1,4 +1,4 @@
-"""Parts of a program besides its model in, a row of kind pipeline for each of them out.
+"""Records parts of a program besides its model, and makes a row of kind `region` of each.
 
 Backward passes and optimizer steps are seen by entry points of their own, data loading and the
 other parts by `loop`.
@@ -6,10 +6,9 @@ other parts by `loop`.
 
 from __future__ import annotations
 
-import gc
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,8 +22,8 @@ from xsp_levels.framework.torch.module.entry_point import (
     abandon_in_child,
     backward_entry_point,
     keep_in_child,
+    optimizer_entry_point,
 )
-from xsp_levels.framework.torch.module.optimizer_step import optimizer_entry_point
 from xsp_levels.framework.torch.profiler.operator import ENGINE
 from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
 
@@ -44,12 +43,7 @@ class Interval:
 
 
 class OptimizerSteps:
-    """Begins and ends of optimizers' steps in, whole steps out.
-
-    Args:
-        note: Told of each step that has ended.
-        now: The clock.
-    """
+    """Makes steps of what optimizers' hooks tell; `note` is told of each that has ended."""
 
     def __init__(self, note: Note, now: Callable[[], int] = SystemClock.now) -> None:
         self._note = note
@@ -123,20 +117,25 @@ class StepRecorder:
 
 
 def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
-    """Return a row of kind pipeline per part; backward passes have numbers. Pure."""
+    """Return a row of kind region per part; backward passes have numbers. Pure."""
     if not steps:
         return no_rows()
+
+    def facts(name: str) -> pl.Series:
+        return pl.Series([step.facts.get(name) for step in steps], dtype=pl.Int64)
+
     numbers = [_number(at) if step.name == BACKWARD else None for at, step in enumerate(steps)]
     return span_rows(
         {
             "id": pl.Series(numbers, dtype=pl.Int64),
-            "kind": Kind.PIPELINE.value,
+            "kind": Kind.REGION.value,
             "name": [step.name for step in steps],
             "start_ns": [step.start_ns for step in steps],
             "end_ns": [step.end_ns for step in steps],
             "thread": [step.thread for step in steps],
             "attr.error": pl.Series([step.facts.get("error") for step in steps], dtype=pl.String),
-            **{f"attr.{fact}": _facts(steps, fact) for fact in ("workers", "batches_ready")},
+            "attr.workers": facts("workers"),
+            "attr.batches_ready": facts("batches_ready"),
         }
     )
 
@@ -168,33 +167,4 @@ def in_backward(operators: SpanRows, steps: tuple[Interval, ...]) -> SpanRows:
 
 
 def _number(step: int) -> int:
-    """Return the number of a part's row, from 1 as those of all providers."""
-    return 1 + step
-
-
-def _facts(steps: tuple[Interval, ...], name: str) -> pl.Series:
-    return pl.Series([step.facts.get(name) for step in steps], dtype=pl.Int64)
-
-
-def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
-    yield kind
-    for each in kind.__subclasses__():
-        yield from _subclasses(each)
-
-
-def optimizer_classes() -> int:
-    """Return of how many classes the program has ever had an optimizer."""
-    from torch.optim import Optimizer  # noqa: PLC0415
-
-    # PyTorch marks the class of each optimizer that is made.
-    return sum(getattr(kind.step, "hooked", False) for kind in _subclasses(Optimizer))
-
-
-def optimizer_exists() -> bool:
-    """Return whether the program has an optimizer; takes some 10 ms if it ever had one."""
-    from torch.optim import Optimizer  # noqa: PLC0415
-
-    if not optimizer_classes():
-        return False
-    # The type alone: objects that load a library when they are asked for their class stay asleep.
-    return any(issubclass(type(each), Optimizer) for each in gc.get_objects())
+    return 1 + step  # as those of all providers

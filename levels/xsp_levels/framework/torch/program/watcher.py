@@ -1,374 +1,397 @@
-"""Calls of any modules in; the evaluations of models, calls or training steps, out."""
+"""Logs a program's use of PyTorch: calls, layers, backward passes, optimizers' steps, parts.
+
+The code of `torch.nn.Module.__call__` is swapped, which leaves the class, its method caches and
+Dynamo's guards as they are; while Dynamo compiles, PyTorch's own code is in its place. A hook
+appends codes and times (`xsp.provider.watching`) and returns.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
-import threading
-import weakref
-from time import monotonic_ns
-from types import CodeType
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from xsp.provider import Evaluations, Likeness, ModelCall, Work
+from xsp.clock import SystemClock
+from xsp.provider import (
+    BACKWARD,
+    CALL,
+    END,
+    ENTER,
+    KIND_BITS,
+    OPTIMIZER,
+    RAISED,
+    WORKED,
+    ProgramLog,
+)
 from xsp_levels.framework.keras.backend import describing
-from xsp_levels.framework.keras.layer_tree import is_layer
-from xsp_levels.framework.torch.compiler import hide_from_compiler
-from xsp_levels.framework.torch.module.entry_point import (
-    CallEntryPoint,
-    abandon_in_child,
-    call_entry_point,
-    keep_in_child,
-)
-from xsp_levels.framework.torch.module.layer import (
-    divert_model,
-    divert_outermost,
-    divert_timed,
-)
-from xsp_levels.framework.torch.program.call import (
-    Modes,
-    found_call,
-    learns_nothing,
-    likeness,
-    tensor_inputs,
-    training_call,
-    trains,
-)
-from xsp_levels.framework.torch.program.calling_threads import CallingThreads
+from xsp_levels.framework.torch.compiler import hide_from_compiler, skip_code
+from xsp_levels.framework.torch.module.entry_point import call_entry_point, optimizer_entry_point
+from xsp_levels.framework.torch.profiler.kineto import free_thread
+from xsp_levels.framework.torch.program.call import CallKeys, module_call
 from xsp_levels.framework.torch.program.compiled_function import CompiledFunctions
-from xsp_levels.framework.torch.program.model_name import ModelNames
-from xsp_levels.framework.torch.program.step_watcher import StepWatch
-from xsp_levels.framework.torch.program.training_step import (
-    Following,
-    Known,
-    Local,
-    TrainingStep,
-)
+from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
+from xsp_levels.hook import Handler, Hook
+from xsp_levels.imported import Imports
 
-_MOST_KNOWN = 64  # models whose last evaluations are known
+PACKED_FROM = 20_000  # entries of a thread's list, above which it is packed
+_LEAVES, _GIVEN = BACKWARD, 1 << KIND_BITS | BACKWARD  # passes to leaves; `torch.autograd.grad`
+# Checkpointing ends a recomputation by it when it has all it needs.
+_NO_ERRORS = ("_StopRecomputationError",)
+_PACKAGES = "torch._inductor.package.package"
 
 
-class Watch:
-    """Hands the outermost calls of models to `evaluations`, until `close`.
+def _call(self: Any, *args: Any, **kwargs: Any) -> Any:
+    """Stand in for `Module.__call__`; `CallEntryPoint.code` puts objects in the strings' place."""
+    local: Any = "xsp:local"
+    append = local.inside
+    if append is None:
+        outermost: Any = "xsp:outermost"
+        return outermost(self, args, kwargs)
+    if append is False:
+        if self._compiled_call_impl is not None:
+            return self._compiled_call_impl(*args, **kwargs)
+        return self._call_impl(*args, **kwargs)
+    now: Any = "xsp:now"
+    append(id(self))
+    append(now())
+    try:
+        if self._compiled_call_impl is not None:
+            result = self._compiled_call_impl(*args, **kwargs)
+        else:
+            result = self._call_impl(*args, **kwargs)
+    except BaseException as error:
+        end = now()
+        raised: Any = "xsp:raised"
+        append(raised(error))
+        append(end)
+        raise
+    end = now()
+    append(1)
+    append(end)
+    return result
 
-    A model is a module with parameters that is called outermost, or by a module that has none and
-    holds the model elsewhere than among its parts; or a function that torch.compile made. If the
-    model is in training mode and gradients are on, an evaluation is a training step. A training
-    step lasts until an optimizer has stepped; if there is no optimizer, until a backward pass has
-    returned; without a backward pass, until the call has returned. The end of a training step is
-    told at the next call, as a second optimizer may step.
 
-    While one thread alone calls models, nothing inside of a model's call is watched or slowed.
-    Once two threads have called models, calls inside take a microsecond or two longer each.
+class TorchWatcher:
+    """See `xsp.provider.ProgramWatcher`."""
 
-    Where the program marks its evaluations by hand, only parts are told: calls of models are not
-    watched, so that all backward passes and optimizers' steps are parts.
+    logs_layers = True
+
+    def __init__(self) -> None:
+        self._imports = Imports({"torch"}, self._begin)
+        self._log: Any = None
+        self._code: CodeType | None = None
+        self._backward: Any = None
+        self._package: Any = None
+        self._moves: Moves | None = None
+        self._on = False
+
+    def begin(self, log: ProgramLog) -> None:
+        """Put the hooks in place, as soon as the program has imported PyTorch."""
+        self._log = log
+        if hasattr(sys.modules.get("torch"), "nn"):
+            self._begin()
+        else:
+            self._imports.begin()
+
+    def suspend(self) -> None:
+        """Take the hooks out for a while."""
+        self._imports.end()
+        if not self._on:
+            return
+        self._on = False
+        self._entry.watch(None)
+        optimizer_entry_point().watch(None, None)
+        for hook in (self._backward, self._package):
+            if hook is not None:
+                hook.take_out()
+        loop().watch(None)
+        self._functions.unwatch()
+        if self._moves is not None:
+            self._moves.close()
+            self._moves = None
+
+    def resume(self) -> None:
+        """Put the hooks in place."""
+        if self._code is None and self._log is not None:
+            self.begin(self._log)
+        if self._on or self._code is None:
+            return
+        self._on = True
+        self._entry.watch(self._code)
+        optimizer_entry_point().watch(self._before_step, self._after_step)
+        self._place_others()
+        loop().watch(self._log)
+        self._functions.watch()
+        self._moves = Moves(self._moved) if has_device() else None
+
+    def _place_others(self) -> None:
+        for hook in (self._backward, self._package):
+            if hook is not None:
+                hook.place()
+
+    def end(self) -> None:
+        """Take the hooks out for good, and let go of everything.
+
+        Nothing finds a cycle through a code object: the code has the watcher in its constants.
+        """
+        self.suspend()
+        if self._code is not None:
+            free_thread()
+        self._code = self._backward = self._package = self._log = None
+
+    def _begin(self) -> None:
+        if self._log is None:
+            return
+        import torch  # noqa: PLC0415
+        from torch.autograd import graph  # noqa: PLC0415
+
+        hide_from_compiler(__name__, CallKeys.__module__, CompiledFunctions.__module__)
+        hide_from_compiler(type(self._log).__module__)
+        self._entry = call_entry_point()
+        self._is_compiling = torch.compiler.is_compiling
+        self._keys = CallKeys(self._log)
+        self._functions = CompiledFunctions(self._log, self._step_of)
+        self._optimizers: dict[int, Any] = {}  # logs of threads by the optimizer that steps
+        self._code = self._entry.code(
+            _call,
+            {
+                "xsp:local": self._log.local,
+                "xsp:now": self._log.now,
+                "xsp:outermost": self._outermost,
+                "xsp:raised": self._raised,
+            },
+        )
+        run = getattr(graph, "_engine_run_backward", None)
+        if isinstance(run, FunctionType):
+            self._backward = Hook(run, self._passing)
+            skip_code(self._backward.code)
+        with suppress(Exception):  # nothing of the program's depends on it
+            self._find_packages()
+        self.resume()
+
+    def _outermost(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make and log a module's call that lies in no other."""
+        log = self._log
+        call = module._compiled_call_impl
+        if call is None:
+            call = module._call_impl
+        if log is None or (self._stand_aside(log) and log.local.inside is None):
+            return call(*args, **kwargs)
+        now = log.now
+        entered = now()
+        local = log.local
+        mine = local.log
+        number = self._keys.number(module, args, kwargs)
+        # A loss begins no window: its backward pass is that of the model before.
+        if entered >= log.until and not log.facts[number].passed_over:
+            log.boundary(entered)
+            self._keys.look_again(module)
+        if log.region.get() is not mine.region or log.generators:
+            log.at(mine, entered)
+        if log.keeping:
+            log.keep(number, module_call(module, args, kwargs))
+        append = mine.append
+        append(mine.depth << KIND_BITS | ENTER)
+        append(entered)
+        if len(mine.events) > PACKED_FROM:
+            mine.pack()
+        error: BaseException | None = None
+        local.inside = append if log.layers else False
+        append(number << KIND_BITS | CALL)
+        append(now())
+        try:
+            return call(*args, **kwargs)
+        except BaseException as raised:
+            error = raised
+            raise
+        finally:  # a signal's handler may raise anywhere: the state is put back all the same
+            end = now()
+            append(END if error is None else self._raised(error))
+            append(end)
+            local.inside = error = None
+
+    def _stand_aside(self, log: Any) -> bool:
+        """Return whether a call is none of the block's: one around it, or Keras only asks shapes.
+
+        A thread may be in a call that began before the hooks were in place; then what comes as
+        outermost are layers of that call, until it has ended.
+        """
+        mine = log.local.log
+        if mine is None:
+            mine = log.begin_thread()
+        if mine.checked != log.placed:
+            mine.checked, mine.stale = log.placed, self._under_way(log.home)
+        elif mine.stale is not None:
+            frame: FrameType | None = sys._getframe(2)
+            while frame is not None and frame is not mine.stale:
+                frame = frame.f_back
+            mine.stale = frame
+        return mine.stale is not None or describing()
+
+    def _under_way(self, home: int) -> FrameType | None:
+        """Return the frame of a module's call that this thread is in, within the block's frame."""
+        original = self._entry.original
+        frame: FrameType | None = sys._getframe(3)
+        if frame is not None:
+            frame = frame.f_back  # the hook's own is that of this call
+        while frame is not None and id(frame) != home:
+            code = frame.f_code
+            if code.co_name == original.co_name and code.co_filename == original.co_filename:
+                return frame
+            frame = frame.f_back
+        return None
+
+    def _raised(self, error: BaseException) -> int:
+        name = type(error).__name__
+        log = self._log
+        if name in _NO_ERRORS or log is None:
+            return END
+        number: int = log.name(name)
+        return number << KIND_BITS | RAISED
+
+    def _passing(self, call: Callable[..., Any]) -> Handler:
+        """Return the handler of backward passes, whose recomputed layers are the pass's own."""
+
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            log = self._log
+            if log is None or self._is_compiling():
+                return call(*args, **kwargs)
+            # As `begin_part` and `end_part` do: each function that is called costs 0.5 µs here,
+            # where a backward pass has emptied the caches.
+            now, local = log.now, log.local
+            entered = now()
+            log.backwards += 1
+            mine = local.log or log.begin_thread()
+            if log.region.get() is not mine.region or log.generators:
+                log.at(mine, entered)
+            append, was = mine.append, local.inside
+            if was is None:
+                local.inside = append if log.layers else False
+            mine.depth += 1
+            append(WORKED)
+            append(entered)
+            append(_LEAVES if kwargs.get("accumulate_grad") else _GIVEN)
+            append(now())
+            error: BaseException | None = None
+            try:
+                return call(*args, **kwargs)
+            except BaseException as raised:
+                error = raised
+                raise
+            finally:
+                end = now()
+                append(END if error is None else self._raised(error))
+                append(end)
+                mine.depth -= 1
+                local.inside = was
+                error = None
+
+        return handler
+
+    def _before_step(self, optimizer: Any, entered_ns: int) -> None:
+        log = self._log
+        if log is not None:
+            number = self._keys.optimizer(optimizer)
+            self._optimizers[id(optimizer)] = log.begin_part(number, OPTIMIZER, entered_ns)
+
+    def _after_step(self, optimizer: Any) -> None:
+        log, mine = self._log, self._optimizers.pop(id(optimizer), None)
+        if log is not None and mine is not None and mine is log.local.log:
+            log.end_part(mine, None)
+
+    def _moved(self, name: str, start_ns: int, end_ns: int, facts: Mapping[str, Any]) -> None:
+        if (log := self._log) is not None:
+            log.past_part(log.name(name, facts), start_ns, end_ns)
+
+    def _step_of(self, optimizer: Any) -> None:
+        self._before_step(optimizer, 0)
+        self._after_step(optimizer)
+
+    def _find_packages(self) -> None:
+        """Hook the calls of packages that AOTInductor made, which are no modules."""
+        package = getattr(sys.modules.get(_PACKAGES), "AOTICompiledModel", None)
+        if package is None:
+            self._imports = Imports({_PACKAGES}, self._found_packages)
+            self._imports.begin()
+            return
+        self._package = Hook(package.__call__, self._packaged)
+
+    def _found_packages(self) -> None:
+        if self._log is not None and self._package is None:
+            self._find_packages()
+            if self._on:
+                self._place_others()
+
+    def _packaged(self, call: Callable[..., Any]) -> Handler:
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            log = self._log
+            if log is None or log.local.inside is not None:
+                return call(*args, **kwargs)
+            key, facts = self._keys.of_package(args[0], args[1:], kwargs)
+            return log.make(log.call_number(key, facts), call, args, kwargs)
+
+        return handler
+
+
+# Times tensors that programs move to another device.
+
+MOVE = "move to device"
+_METHODS = ("to", "cuda")
+
+
+class Moves:
+    """The methods of tensors that may move a tensor, wrapped until `close`.
+
+    They are PyTorch's own, in C, so their names in `torch.Tensor` are given wrappers, and only
+    while a program is watched on a machine with a GPU. A move's time is the host's: a copy that the
+    host does not wait for goes on after it.
 
     Args:
-        evaluations: Runs the evaluations, and is told when training steps begin and end.
+        note: Told of each move that has ended; a call that moves nothing is none.
     """
 
-    def __init__(self, evaluations: Evaluations) -> None:
-        self._entry = call_entry_point()
-        hide_from_compiler(__name__, CallEntryPoint.__module__, Modes.__module__)
-        hide_from_compiler(CompiledFunctions.__module__, StepWatch.__module__)
-        self._local = Local()
-        self._threads = CallingThreads(self._watch_threads)
-        self._names = ModelNames()
-        self._grad = sys.modules["torch"].is_grad_enabled
-        self._constants = {"xsp:handler": self._outermost, "xsp:inner": self._entry.inner}
-        self._constants["xsp:now"] = monotonic_ns
-        self._code = self._entry.code(divert_timed, self._constants)
-        local = {"xsp:local": self._local, **self._constants}
-        self._thread_code = self._entry.code(divert_outermost, local)
-        self._model_codes: dict[tuple[int, int], CodeType] = {}  # by thread, and id of the model
-        self._steps = StepWatch(evaluations, self._entry, self._local, self._threads, self._names)
-        abandon_in_child(self.abandon)
-        self._functions = CompiledFunctions(self._local, self._steps.stepped)
-        if not evaluations.by_hand:
-            self._entry.watch(self._code)
-            self._functions.watch()
+    def __init__(self, note: Note) -> None:
+        import torch  # noqa: PLC0415
+
+        self._note = note
+        self._tensor = torch.Tensor
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._wrappers = {name: self._wrapped(getattr(torch.Tensor, name)) for name in _METHODS}
+        for name, wrapper in self._wrappers.items():
+            setattr(torch.Tensor, name, wrapper)
 
     def close(self) -> None:
-        """Stop watching; an open training step ends where the step was last extended."""
-        self._steps.finish(self._local.step)
-        self.abandon()
-        keep_in_child(self.abandon)
+        """Take the wrappers out, unless another tool has put something else in their place."""
+        for name, wrapper in self._wrappers.items():
+            if vars(self._tensor).get(name) is wrapper:
+                delattr(self._tensor, name)
 
-    def abandon(self) -> None:
-        """Take the watcher's code and hooks out, without telling `evaluations`."""
-        self._steps.abandon()
-        self._entry.watch(None)
-        self._functions.unwatch()
+    def _wrapped(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        plain, note, now = self._plain, self._note, SystemClock.now
 
-    def goes_on(self) -> bool:
-        """Return whether a training step of this thread goes on; a step that is over is ended."""
-        step = self._local.step
-        if step.open and not step.pending and (step.optimizers or self._steps.ends.is_over(step)):
-            self._steps.finish(step)
-        return step.open
-
-    def _outermost(
-        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found_ns: int
-    ) -> Any:
-        """Handle a module call: hand a call that lies in no other module call to `_evaluate`."""
-        local = self._local
-        if local.inside:
-            return self._entry.inner(module, *args, **kwargs)
-        step = local.step
-        if step.expected and step.following is None and self._is_again(step, module):
-            return self._go_on(step, module, args, kwargs, found_ns)
-        quick = step.following or (step.told and self._threads.alone)
-        if quick and self._followed(step, module, args, kwargs, found_ns):
-            return self._go_on(step, module, args, kwargs, found_ns)
-        if not step.open and local.shell is None:
-            known = local.known.get(id(module))
-            like = known.likeness(module, args, kwargs) if known is not None else None
-            if like is not None and not describing():
-                return self._make(like, module, args, kwargs, found_ns)
-        return self._look_up(module, args, kwargs, found_ns)
-
-    def _make(
-        self,
-        like: Likeness,
-        module: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
-    ) -> Any:
-        """Make a call that is an evaluation by itself, and outermost, as the last one was."""
-        local, evaluations, alone = self._local, self._steps.evaluations, self._threads.note()
-        function = self._entry.bound(module)
-        if evaluations is None:
-            return function(*args, **kwargs)
-        try:
-            local.inside = True
-            if alone:
-                self._entry.inside(self._code, True)
-            work = function, args, kwargs
-            return self._run(evaluations, module, work, like, found_ns)
-        finally:
-            local.inside = False
-            if alone and self._steps.evaluations is not None:
-                self._entry.inside(self._code, False)
-            if (waiting := local.waiting) is not None:
-                waiting.until_ns, local.waiting = monotonic_ns(), None
-
-    def _look_up(
-        self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], found_ns: int
-    ) -> Any:
-        """Find out what a call is that lies in none that is handled, and make it."""
-        entry, local = self._entry, self._local
-        step, name = local.step, self._names.of(module)
-        is_shell = not name and self._names.holds_model(module)
-        held = not is_shell and step.holds(module)
-        if held and name:  # else a loss, say, which is no model
-            held = not self._steps.ends.has_own_calls(step)
-        part = held and trains(module, kwargs)
-        if part or entry.is_nested(sys._getframe(3), watched=True, shell=local.shell):
-            return entry.inner(module, *args, **kwargs)
-        if is_shell:
-            if trains(module, kwargs):
-                self._steps.extend_unless_over(step, found_ns)
-            return self._see_through(module, args, kwargs)
-        if step.expected and trains(module, kwargs):
-            if not self._steps.ends.is_inference(step):
-                if not is_layer(module):
-                    frame = sys._getframe(3)
-                    local.again = frame.f_code, frame.f_lasti, step.forwards
-                return self._go_on(step, module, args, kwargs, found_ns)
-            self._steps.tell(step)
-        alone, before = self._threads.note(), step.begun
-        try:
-            local.inside = True
-            if alone:
-                entry.inside(self._code, True)
-            return self._evaluate(name, module, args, kwargs, found_ns)
-        finally:
-            end_ns = monotonic_ns()
-            local.inside = False
-            if alone and self._steps.evaluations is not None:
-                entry.inside(self._code, False)
-            # Last, as what follows may be a part of the step.
-            self._steps.extend_unless_over(step, end_ns, first=step.begun is not before)
-            if (waiting := local.waiting) is not None:
-                waiting.until_ns, local.waiting = monotonic_ns(), None
-
-    def _is_again(self, step: TrainingStep, module: Any) -> bool:
-        """Return whether an expected step's model is called again, from where it was before.
-
-        That it was called outermost there, and in training as often, took long to find out.
-        """
-        again, frame = self._local.again, sys._getframe(3)
-        if again is None or frame.f_code is not again[0] or frame.f_lasti != again[1]:
-            return False
-        model: Any = step.model
-        if model is None or model() is not module or step.forwards > again[2]:
-            return False
-        return bool(module.training) and self._grad()
-
-    def _watch_threads(self) -> None:
-        """Watch calls inside of calls as well, by which models of other threads are found."""
-        self._entry.watch(self._thread_code, threads=True)
-
-    def _see_through(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call of a module that is no model, and calls one that is no part of it."""
-        local = self._local
-        around, local.shell = local.shell, sys._getframe()
-        try:
-            return self._entry.call(module, *args, **kwargs)
-        finally:
-            local.shell = around
-
-    def _go_on(
-        self,
-        step: TrainingStep,
-        module: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
-    ) -> Any:
-        """Make a call of the model in an expected training step, perhaps the one that begins it."""
-        entry, local, begun, following = self._entry, self._local, step.begun, step.following
-        begins = following is not None and not step.pending
-        if following is None:
-            step.forwards += step.model is not None and step.model() is module
-        step.following, step.pending, returned, begin_ns = None, False, False, found_ns
-        try:
-            local.inside = True
-            entry.inside(self._code, True, following.code if following is not None else None)
-            begin_ns = monotonic_ns()
-            if begins and begun is not None:
-                begun.begin_ns = begin_ns
-            result = entry.inner(module, *args, **kwargs)
-            returned = True
+        @functools.wraps(original)
+        def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if type(self) not in plain:  # such as the tensors that compilers trace with
+                return original(self, *args, **kwargs)
+            start = now()
+            result = original(self, *args, **kwargs)
+            end = now()
+            if result is not self and result.device != self.device:
+                note(MOVE, start, end, NOTHING)
             return result
-        finally:
-            end_ns = monotonic_ns()
-            local.inside = False
-            if self._steps.evaluations is not None:
-                entry.inside(self._code, False)
-            if following is not None and not returned:
-                self._steps.finish(step)
-            elif step.expected and not begins:
-                step.pauses.append((found_ns, begin_ns))
-            self._steps.extend(step, end_ns)
 
-    def _followed(
-        self,
-        step: TrainingStep,
-        module: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
-    ) -> bool:
-        """Have a step that went as expected followed by one as before, if this call begins one.
+        return move
 
-        A call after such a step is outermost, as the first one of that step was.
-        """
-        if (following := step.following) is not None:  # an optimizer has begun it
-            if following.begins(module, args, kwargs):
-                return True
-            self._steps.tell(step)
-            step.following = step.model = None
-            return False
-        following = self._local.follows.get((id(module), step.outcome))
-        if following is None or not following.begins(module, args, kwargs):
-            return False
-        return self._steps.follow(step, following, found_ns)
 
-    def _evaluate(
-        self,
-        name: str,
-        module: Any,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        found_ns: int,
-    ) -> Any:
-        evaluations, function = self._steps.evaluations, self._entry.bound(module)
-        step = self._local.step
-        if evaluations is None or not name or describing():
-            self._steps.extend_unless_over(step, found_ns)
-            return function(*args, **kwargs)
-        training, work = trains(module, kwargs), (function, args, kwargs)
-        ended = step.outcome if step.open and step.told else None
-        if step.open and self._steps.belongs(step, module, training):
-            self._steps.extend(step, found_ns)  # what was done since then is no part of the step
-            return function(*args, **kwargs)
-        if self._steps.evaluations is None:  # watching ended with the step
-            return function(*args, **kwargs)
-        if not training:
-            return self._run(
-                evaluations, module, work, self._likeness(module, work, name), found_ns
-            )
-        self._steps.ends.look()
-        inputs = tensor_inputs(args, kwargs)
-        call = training_call(*work, inputs=inputs, name=name, found_ns=found_ns)
-        call.batch_first = self._names.is_batch_first(module)
-        begun, after, begins = step.begun, step.after, not step.pending
-        if begins:
-            begun = evaluations.begin(call)
-            after = (id(module), ended) if ended is not None else None
-        else:
-            evaluations.identify(call)
-        step.reset()
-        step.model, step.begun, step.after = weakref.ref(module), begun, after
-        step.lone = self._steps.ends.idle
-        return self._train(step, module, call, begins)
+def has_device() -> bool:
+    """Return whether there is a GPU to move tensors to, without beginning to use one."""
+    import torch  # noqa: PLC0415
 
-    def _likeness(self, module: Any, work: Work, name: str) -> Likeness:
-        """Return what a call has in common with others, by which the next one may be known."""
-        _, args, kwargs = work
-        like, known = likeness(args, kwargs, name), self._local.known
-        if len(known) >= _MOST_KNOWN:
-            known.clear()
-        if not is_layer(module):  # Keras's say in the call whether they train
-            known[id(module)] = Known(module, work, like)
-        return like
-
-    def _run(
-        self, evaluations: Evaluations, module: Any, work: Work, like: Likeness, found_ns: int
-    ) -> Any:
-        """Make a call that is an evaluation by itself."""
-        if (made := evaluations.again(like, work, found_ns)) is not None:
-            result, self._local.waiting = made
-            return result
-        call = found_call(*work, like=like, found_ns=found_ns)
-        call.batch_first = self._names.is_batch_first(module)
-        return evaluations.run(call)
-
-    def _train(self, step: TrainingStep, module: Any, call: ModelCall, begins: bool) -> Any:
-        """Make the first call of a training step, which begins with the call or began before."""
-        function, args, kwargs = call.work
-        begun, returned, begin_ns = step.begun, False, call.found_ns
-        try:
-            if begun is not None:
-                code = self._steps.expect(step, functools.partial(self._look_at, module))
-                if code is not None and begun.streak is not None and step.after is not None:
-                    following = Following(module, call, begun.streak, code)
-                    self._local.follows[step.after] = following
-                begin_ns = monotonic_ns()  # last, as what follows is a part of the step
-                if begins:
-                    begun.begin_ns = begin_ns
-            result = function(*args, **kwargs)
-            returned, end_ns = True, monotonic_ns()
-            if begins and not step.expected and learns_nothing(module, call, result):
-                self._steps.extend(step, end_ns)
-                self._steps.finish(step)
-            return result
-        finally:
-            if not returned:  # by an exception, which goes on to the program
-                self._steps.finish(step)
-            elif begun is not None and not begins:
-                waits = step.pauses if step.expected else begun.pauses
-                waits.append((call.found_ns, begin_ns))
-
-    def _look_at(self, module: Any) -> CodeType:
-        """Return code that looks at calls of one model, on this thread, alone."""
-        thread = threading.get_ident()
-        code = self._model_codes.get((thread, id(module)))
-        if code is None:
-            own = {"xsp:thread": thread, "xsp:own thread": threading.get_ident}
-            own |= {"xsp:model": id(module), **self._constants}
-            code = self._model_codes[thread, id(module)] = self._entry.code(divert_model, own)
-        return code
+    with warnings.catch_warnings():
+        # Where another framework has looked for a GPU before, and there is none, PyTorch warns.
+        warnings.simplefilter("ignore")
+        return bool(torch.cuda.device_count())

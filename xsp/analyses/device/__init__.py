@@ -1,1 +1,0 @@
-"""Analyses of devices: a trace in, what devices, launches and ranks did with their time out."""

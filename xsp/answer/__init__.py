@@ -1,0 +1,1 @@
+"""Answers questions from traces: tables of analyses, comparisons, characterized model zoos."""

@@ -1,0 +1,135 @@
+"""Analyses of traces: each answers one question with a table.
+
+Each analysis is a function (`layer_latency(trace)`) that returns a polars frame, and an `Analysis`:
+`layer_latency.question` is what the table answers, `.columns` what its columns mean, `.needs` what
+the trace must have. `ALL` lists them in the order of the gallery, docs/analyses.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xsp.answer.analyses.advice.advice import advice
+from xsp.answer.analyses.cell import ends_of as ends_of
+from xsp.answer.analyses.cell import estimate_of as estimate_of
+from xsp.answer.analyses.cell import heading_of as heading_of
+from xsp.answer.analyses.cell import text_of as text_of
+from xsp.answer.analyses.contract import Analysis
+from xsp.answer.analyses.contract import Need as Need
+from xsp.answer.analyses.device.communication import communication
+from xsp.answer.analyses.device.critical_path import critical_path
+from xsp.answer.analyses.device.device_idle import device_idle
+from xsp.answer.analyses.device.device_time import device_time
+from xsp.answer.analyses.device.launch_overhead import launch_overhead
+from xsp.answer.analyses.device.rank_imbalance import rank_imbalance
+from xsp.answer.analyses.device.verdict import verdict
+from xsp.answer.analyses.kernel.kernel_by_name import kernel_by_name
+from xsp.answer.analyses.kernel.kernel_information import kernel_information
+from xsp.answer.analyses.kernel.kernel_roofline import kernel_roofline
+from xsp.answer.analyses.kernel.layer_device_time import layer_device_time
+from xsp.answer.analyses.kernel.layer_kernel_metrics import layer_kernel_metrics
+from xsp.answer.analyses.kernel.layer_kernels import layer_kernels
+from xsp.answer.analyses.kernel.layer_roofline import layer_roofline
+from xsp.answer.analyses.layer.layer_information import layer_information
+from xsp.answer.analyses.layer.layer_latency import layer_latency
+from xsp.answer.analyses.layer.layer_latency_by_type import layer_latency_by_type
+from xsp.answer.analyses.layer.layer_memory_allocation import layer_memory_allocation
+from xsp.answer.analyses.layer.layer_memory_by_type import layer_memory_by_type
+from xsp.answer.analyses.layer.layer_thirds import layer_thirds
+from xsp.answer.analyses.layer.layer_type_distribution import layer_type_distribution
+from xsp.answer.analyses.layer_type import layer_types as layer_types
+from xsp.answer.analyses.memory.allocations_by_operator import allocations_by_operator
+from xsp.answer.analyses.memory.memory_by_layer import memory_by_layer
+from xsp.answer.analyses.memory.memory_peak import memory_peak
+from xsp.answer.analyses.memory.memory_timeline import memory_timeline
+from xsp.answer.analyses.model.model_information import model_information
+from xsp.answer.analyses.model.model_roofline import model_roofline
+from xsp.answer.analyses.model.optimal_batch import optimal_batch
+from xsp.answer.analyses.structure.attribution import attribution
+from xsp.answer.analyses.structure.by_layer_type import by_layer_type
+from xsp.answer.analyses.structure.by_module import by_module
+from xsp.answer.analyses.structure.by_operator import by_operator
+from xsp.answer.analyses.structure.by_primitive import by_primitive
+from xsp.answer.analyses.structure.side_by_side import side_by_side
+from xsp.answer.analyses.structure.time_by_level import time_by_level
+from xsp.answer.analyses.tree import Tree as Tree
+
+ALL: tuple[Analysis[Any], ...] = (
+    model_information,
+    optimal_batch,
+    model_roofline,
+    layer_information,
+    layer_latency,
+    layer_memory_allocation,
+    layer_type_distribution,
+    layer_latency_by_type,
+    layer_memory_by_type,
+    layer_thirds,
+    kernel_information,
+    kernel_roofline,
+    kernel_by_name,
+    layer_kernels,
+    layer_kernel_metrics,
+    layer_device_time,
+    layer_roofline,
+    time_by_level,
+    by_layer_type,
+    by_module,
+    by_operator,
+    by_primitive,
+    side_by_side,
+    attribution,
+    device_time,
+    device_idle,
+    launch_overhead,
+    communication,
+    rank_imbalance,
+    critical_path,
+    verdict,
+    memory_peak,
+    memory_timeline,
+    memory_by_layer,
+    allocations_by_operator,
+    advice,
+)
+
+__all__ = [
+    "ALL",
+    "Analysis",
+    "advice",
+    "allocations_by_operator",
+    "attribution",
+    "by_layer_type",
+    "by_module",
+    "by_operator",
+    "by_primitive",
+    "communication",
+    "critical_path",
+    "device_idle",
+    "device_time",
+    "kernel_by_name",
+    "kernel_information",
+    "kernel_roofline",
+    "launch_overhead",
+    "layer_device_time",
+    "layer_information",
+    "layer_kernel_metrics",
+    "layer_kernels",
+    "layer_latency",
+    "layer_latency_by_type",
+    "layer_memory_allocation",
+    "layer_memory_by_type",
+    "layer_roofline",
+    "layer_thirds",
+    "layer_type_distribution",
+    "memory_by_layer",
+    "memory_peak",
+    "memory_timeline",
+    "model_information",
+    "model_roofline",
+    "optimal_batch",
+    "rank_imbalance",
+    "side_by_side",
+    "time_by_level",
+    "verdict",
+]

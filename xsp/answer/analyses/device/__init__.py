@@ -1,0 +1,1 @@
+"""Analyses of devices show how devices, launches and ranks spend their time."""

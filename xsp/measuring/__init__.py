@@ -1,0 +1,1 @@
+"""Measures calls, programs and models: ties what records to what reads."""

@@ -1,0 +1,91 @@
+"""Profiles the running program when a signal comes, and saves the trace to a file."""
+
+from __future__ import annotations
+
+import os
+import signal as signals
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from xsp.measuring.program.block import profile
+
+
+def profile_on_signal(
+    signal: int = signals.SIGUSR1,
+    *,
+    seconds: float = 30.0,
+    folder: str | os.PathLike[str] = ".",
+    **options: Any,
+) -> None:
+    """Install a signal handler that profiles this process for a while.
+
+    Until the signal comes nothing is slower. xsp saves the trace to `xsp-PID-N.xsp` in `folder`,
+    and says so on standard error. A second signal ends a profile early. xsp repeats no calls.
+
+    Example:
+        In the program::
+
+            xsp.profile_on_signal(levels=2)
+
+        and from outside::
+
+            kill -USR1 PID
+
+    Args:
+        signal: Number of the signal, by default SIGUSR1; the new handler replaces its old one.
+        seconds: Length of a profile in seconds, by default 30.
+        folder: Folder of the traces, by default the working directory.
+        options: Options of `xsp.profile`.
+
+    Raises:
+        ValueError: Called on another thread than the main one, or an option is out of range.
+    """
+    signal = options.pop("number", signal)  # its name in earlier versions
+    profile(**options)  # refuses wrong options now, and not when the signal comes
+    signals.signal(signal, _Handler(signal, seconds, Path(folder), options))
+
+
+class _Handler:
+    """What a signal does: begin a profile, or end the one under way."""
+
+    def __init__(self, number: int, seconds: float, folder: Path, options: dict[str, Any]) -> None:
+        self._number, self._seconds = number, seconds
+        self._folder, self._options = folder, options
+        self._profile: profile | None = None
+        self._timer: threading.Timer | None = None
+        self._made = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        try:
+            if self._profile is None:
+                self._begin()
+            else:
+                self._end(self._profile)
+        except Exception as error:  # noqa: BLE001  the program goes on, profiled or not
+            _say(f"not profiled: {error}")
+
+    def _begin(self) -> None:
+        program = Path(sys.argv[0]).name or "program"
+        started = profile(**{"repeat": False, "name": program, **self._options})
+        started.__enter__()
+        self._profile = started
+        self._timer = threading.Timer(self._seconds, os.kill, (os.getpid(), self._number))
+        self._timer.daemon = True
+        self._timer.start()
+        _say(f"profiling for {self._seconds:g} s")
+
+    def _end(self, ended: profile) -> None:
+        self._profile = None
+        if self._timer is not None:
+            self._timer.cancel()
+        ended.__exit__(None, None, None)
+        self._made += 1
+        path = ended.trace.save(self._folder / f"xsp-{os.getpid()}-{self._made}.xsp")
+        _say(f"saved to {path}; print it with: xsp show {path}")
+
+
+def _say(sentence: str) -> None:
+    print(f"xsp: {sentence}", file=sys.stderr, flush=True)  # noqa: T201  # nobody else is told

@@ -1,6 +1,0 @@
-"""Page: one or more traces in, one HTML page that needs nothing else out (`xsp.report`)."""
-
-from xsp.page.assembly import report
-from xsp.page.zoo import zoo_report
-
-__all__ = ["report", "zoo_report"]

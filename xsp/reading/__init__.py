@@ -1,0 +1,1 @@
+"""Makes trees and traces of recordings by pure functions of plain data."""

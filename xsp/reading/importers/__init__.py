@@ -1,0 +1,25 @@
+"""Importers read recordings of other tools, of which xsp makes a trace.
+
+`read` (in `build`) finds the format of each file from its content (`format`), has the importer of
+that format turn the file into rows, and makes one trace of the rows. `source` is what an importer
+is given, `recording` what it hands back. `evaluation` makes a tree of each step; `rank` puts
+those of several processes together, on one clock (`clock`). Importers are found by entry points of
+the group `xsp.importers`; those of xsp itself are in this room.
+"""
+
+from xsp.reading.importers.build import load, name_of, read, trace_of
+from xsp.reading.importers.format import Importer
+from xsp.reading.importers.recording import Contents, KernelMetrics, Recording
+from xsp.reading.importers.source import Source
+
+__all__ = [
+    "Contents",
+    "Importer",
+    "KernelMetrics",
+    "Recording",
+    "Source",
+    "load",
+    "name_of",
+    "read",
+    "trace_of",
+]

@@ -1,0 +1,12 @@
+"""Combines recordings with metrics that tools measured of single kernels.
+
+`match` finds measured kernels again in a recording, and `joining` gives their metrics to them;
+`alone` makes a recording of metrics without one. `profiler_range` finds the kernels of counters
+that a file of torch.profiler holds.
+"""
+
+from xsp.reading.importers.metrics.alone import alone
+from xsp.reading.importers.metrics.joining import joined
+from xsp.reading.importers.metrics.profiler_range import CATEGORY, with_profiler_ranges
+
+__all__ = ["CATEGORY", "alone", "joined", "with_profiler_ranges"]

@@ -1,0 +1,15 @@
+"""Merges the correlated runs of all rungs into one tree of latencies without overhead.
+
+`merge` (in `assembly`) leads through the files. `ladder` makes matrices `[runs, spans]` of the
+runs of each rung; `recording_cost` estimates from the `difference` of two rungs what recording
+one span costs; `latency` takes that cost out of each span's time. `host_timeline` and
+`device_timeline` draw the spans anew; `device_time` adds up overlapping work; `check` finds
+warnings, and `page_fault` those of memory.
+"""
+
+from xsp.reading.merge.assembly import Merged, merge
+
+__all__ = [
+    "Merged",
+    "merge",
+]

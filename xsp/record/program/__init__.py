@@ -1,0 +1,24 @@
+"""Recording a program: a flat log of events, in windows of one set of kinds.
+
+`Recorder` (recorder.py) puts hooks in place and makes windows; `Log` (log.py) is what watchers
+append to; `Lottery` (window.py) draws what each window records; `LineSampler` (line_sampler.py)
+samples the program's own lines. `xsp.reading.program` makes a tree of a `ProgramRecord`.
+"""
+
+from xsp.record.program.line_sampler import LineSamples
+from xsp.record.program.log import SKIPPED, Log, LogData, RegionFacts
+from xsp.record.program.recorder import ProgramRecord, Recorder, Window
+from xsp.record.program.window import Lottery, Records
+
+__all__ = [
+    "SKIPPED",
+    "LineSamples",
+    "Log",
+    "LogData",
+    "Lottery",
+    "ProgramRecord",
+    "Recorder",
+    "Records",
+    "RegionFacts",
+    "Window",
+]

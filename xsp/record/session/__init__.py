@@ -1,0 +1,62 @@
+"""Evaluates the model on planned rungs and keeps raw records; nothing is interpreted.
+
+`Session.visit` arms the providers of a rung, times some steps of the model and keeps what
+was recorded. Its way through the files: `registry` finds the providers, `selection` keeps those
+that serve the levels asked for, `plan` says which rung comes next, `recorder` visits the rung,
+`visit` holds what was asked for and the result; while warming up, `calibration` finds what
+recording costs inside of spans. Beside this way: `exclusive` (one measurement at a time),
+`environment` (this machine and its software), `disturbance` (what makes its latencies vary) and
+`interruption` (page faults, collections of garbage, and waits for work on another thread).
+"""
+
+from xsp.record.session.calibration import InsideCost
+from xsp.record.session.disturbance import disturbances, observers
+from xsp.record.session.environment import (
+    THREAD_NUMBERS,
+    describe_environment,
+    describe_frameworks,
+    host_id,
+    limited_threads,
+    peak_memory_bytes,
+    usable_cores,
+)
+from xsp.record.session.exclusive import exclusively, if_alone
+from xsp.record.session.interruption import interrupted, page_faults
+from xsp.record.session.plan import Plan
+from xsp.record.session.recorder import Session
+from xsp.record.session.registry import Listed, installed_providers, listed_providers, registered
+from xsp.record.session.selection import Selection, select
+from xsp.record.session.settings import Settings, schedule, settings_of
+from xsp.record.session.visit import PlannedVisit, Visit, counting, worth_keeping
+
+__all__ = [
+    "THREAD_NUMBERS",
+    "InsideCost",
+    "Listed",
+    "Plan",
+    "PlannedVisit",
+    "Selection",
+    "Session",
+    "Settings",
+    "Visit",
+    "counting",
+    "describe_environment",
+    "describe_frameworks",
+    "disturbances",
+    "exclusively",
+    "host_id",
+    "if_alone",
+    "installed_providers",
+    "interrupted",
+    "limited_threads",
+    "listed_providers",
+    "observers",
+    "page_faults",
+    "peak_memory_bytes",
+    "registered",
+    "schedule",
+    "select",
+    "settings_of",
+    "usable_cores",
+    "worth_keeping",
+]

@@ -1,0 +1,257 @@
+"""Evaluates the model on each planned rung, and keeps times and raw records.
+
+Nothing is interpreted while the model runs; `xsp.reading.runs` interprets the visits afterwards.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from xsp.clock import Clock, SystemClock
+from xsp.level import Kind
+from xsp.matching import Rung
+from xsp.provider import (
+    Awaiting,
+    Fingerprinting,
+    ModelCall,
+    Provider,
+    Records,
+    Request,
+    Watcher,
+)
+from xsp.record.session.calibration import Calibration, InsideCost, calibrate, inside_cost
+from xsp.record.session.disturbance import observers
+from xsp.record.session.visit import PlannedVisit, Readings, Visit
+from xsp.trace_context import origin
+from xsp.warning import TraceWarning
+
+_UNCALIBRATED = (
+    "{} failed to make empty {} spans, so what recording costs inside such spans is not taken off "
+    "their latencies"
+)
+
+_OBSERVED = (
+    "{} was active (a debugger, coverage or a profiler) and slows each call in every pass, so "
+    "times are too long. Measure without it."
+)
+
+_MOST_UNOBSERVED = 1_000_000
+
+
+class Session:
+    """Evaluates the model on one rung after the other, in this process.
+
+    Args:
+        providers: Providers; each is armed on the rungs that record one of its kinds.
+        clock: The clock that times the steps; by default the machine's.
+        kinds: Kinds of span that the deepest rung of the measurement records.
+
+    Attributes:
+        origin: When the session was made, and inside which OpenTelemetry span.
+        visits: The visits so far.
+        awaits: Functions that wait until what a call returned is computed.
+    """
+
+    def __init__(
+        self,
+        providers: Iterable[Provider],
+        clock: Clock | None = None,
+        *,
+        kinds: frozenset[Kind] = frozenset(Kind),
+    ) -> None:
+        self.providers = tuple(providers)
+        self.watchers = tuple(p for p in self.providers if isinstance(p, Watcher))
+        self.fingerprinting = tuple(p for p in self.providers if isinstance(p, Fingerprinting))
+        self.clock = clock or SystemClock()
+        self.origin = origin(self.clock)
+        self.visits: list[Visit] = []
+        self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
+        self._kinds = kinds
+        self._warnings: dict[tuple[str, str], TraceWarning] = {}
+        self._broken: set[tuple[str, Rung | None]] = set()
+        self._observers: tuple[str, ...] | None = None
+        self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
+        # Of frameworks whose calls return before their outputs are computed.
+        self.awaits = tuple(w.await_outputs for w in self.watchers if isinstance(w, Awaiting))
+
+    @property
+    def warnings(self) -> tuple[TraceWarning, ...]:
+        """The warnings noted so far, each one once."""
+        return tuple(self._warnings.values())
+
+    def inside_costs(self) -> tuple[InsideCost, ...]:
+        """List the cost of recording inside spans, for each kind for which it is known.
+
+        Interprets the records of the empty spans made while warming up.
+        """
+        found = (
+            self.attempt(partial(inside_cost, made), _UNCALIBRATED.format(*at))
+            for at, made in self._calibrations.items()
+            if made is not None
+        )
+        return tuple(cost[0] for cost in found if cost and cost[0])
+
+    def warning(self, code: str, message: str) -> None:
+        """Note a warning, unless it has been noted already."""
+        self._warnings.setdefault((code, message), TraceWarning(code, message))
+
+    def visit(
+        self,
+        planned: PlannedVisit,
+        call: ModelCall,
+        prepare: Callable[[], object] | None = None,
+    ) -> list[int]:
+        """Evaluate as often as planned, and return the latencies of the timed steps in ns.
+
+        Args:
+            planned: The visit, as the plan asked for it.
+            call: The call that is evaluated.
+            prepare: Called before each step, outside of what is timed.
+        """
+        if planned.pause_until_ns:
+            self._pause(planned.pause_until_ns, call, prepare)
+            return []
+        now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
+        function, args, kwargs = call.function, call.args, dict(call.kwargs)
+        readings, most_ns = Readings(), planned.most_ns
+        if not planned.counts:
+            self.calibrate(planned.rung)
+        with self.recording(planned.rung, whole_model=call.whole_model) as records:
+            for number in range(planned.untimed + planned.calls):
+                if number == planned.untimed:
+                    readings.start()
+                if prepare is not None:
+                    self._prepare(prepare)
+                    args, kwargs = call.args, dict(call.kwargs)  # made anew, perhaps
+                begin = now()
+                result = function(*args, **kwargs)
+                for await_outputs in awaits:
+                    await_outputs(result)
+                returned = now()
+                readings.append(begin, returned, now() if synchronize() else returned)
+                del result
+                if most_ns and returned - readings.windows[0][0] > most_ns:
+                    break
+            readings.stop()
+        thread = threading.get_ident()
+        self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
+        return [end - begin for begin, end in readings.windows]
+
+    def _prepare(self, prepare: Callable[[], object]) -> None:
+        prepare()
+        self.synchronize()  # what preparing asked of a device must not be timed
+
+    def _pause(self, until_ns: int, call: ModelCall, prepare: Callable[[], object] | None) -> None:
+        """Let the model run, unobserved, until a moment that may be over already."""
+        for _ in range(_MOST_UNOBSERVED):  # a clock that stands still must not hang the session
+            if self.clock.now() >= until_ns:
+                return
+            if prepare is not None:
+                self._prepare(prepare)
+            result = call()
+            for await_outputs in self.awaits:
+                await_outputs(result)
+            self.synchronize()
+
+    @contextmanager
+    def recording(
+        self, rung: Rung, *, whole_model: bool, logged: Collection[str] = ()
+    ) -> Iterator[list[tuple[Provider, Records]]]:
+        """Arm the providers of a rung for the `with` block.
+
+        Args:
+            rung: The rung.
+            whole_model: Whether every step in the block is a call of the model itself.
+            logged: Names of providers that record no layers, as a program's log has these.
+
+        Yields:
+            A list that holds each provider with its records when the block has ended.
+        """
+        # Note, when the measurement begins, what else watches the process.
+        if self._observers is None:
+            self._observers = observers()
+            if self._observers:
+                self.warning("observed", _OBSERVED.format(", ".join(self._observers)))
+        request = Request(
+            rung.kinds,
+            detail=rung.detail,
+            sampled=rung.sampled,
+            whole_model=whole_model,
+            measured=self._kinds,
+        )
+        records: list[tuple[Provider, Records]] = []
+        with ExitStack() as stack:
+            for provider in self._wanted(rung):
+                asked = request
+                if provider.name in logged:
+                    asked = replace(request, kinds=request.kinds - {Kind.LAYER})
+                if self._guard(provider, rung, "start", provider.start, self.clock, asked):
+                    stack.callback(self._stop, provider, rung, records)
+            yield records
+
+    def synchronize(self) -> bool:
+        """Wait until devices have finished their work; return whether there are any."""
+        waited = False
+        for wait in self._synchronize:
+            waited |= wait() is not False  # or does not say
+        return waited
+
+    def calibrate(self, rung: Rung) -> None:
+        """Make empty spans of the rung's kinds, once for each provider and kind.
+
+        No provider is armed meanwhile.
+        """
+        for provider in self._wanted(rung):
+            for kind in sorted(rung.kinds, key=lambda kind: kind.order):
+                at = (provider.name, kind)
+                if at not in self._calibrations:
+                    make = partial(calibrate, provider, kind, self.clock, self._kinds)
+                    made = self.attempt(make, _UNCALIBRATED.format(*at))
+                    if made is None or made[0] is not None:  # else asked again: it may be later
+                        self._calibrations[at] = made[0] if made else None
+
+    def _stop(
+        self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]
+    ) -> None:
+        kept = self._guard(provider, rung, "stop", provider.stop)
+        if kept:
+            records.append((provider, kept[0]))
+
+    def _wanted(self, rung: Rung) -> list[Provider]:
+        return [
+            provider
+            for provider in self.providers
+            if provider.kinds & rung.kinds and (provider.name, rung) not in self._broken
+        ]
+
+    def _guard(
+        self,
+        provider: Provider,
+        rung: Rung | None,
+        verb: str,
+        function: Callable[..., Any],
+        *args: Any,
+    ) -> tuple[Any] | None:
+        """Return the result of `function` in a tuple; if it fails, note a warning, return None."""
+        where = f" on the {rung.name} pass" if rung else ""
+        result = self.attempt(
+            partial(function, *args),
+            f"{provider.name} failed to {verb}{where} and was left out of it, so what it sees "
+            "is missing there",
+        )
+        if result is None:
+            self._broken.add((provider.name, rung))
+        return result
+
+    def attempt(self, function: Callable[[], Any], failure: str) -> tuple[Any] | None:
+        """Return the result of `function` in a tuple; if it fails, note why and return None."""
+        try:
+            return (function(),)
+        except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call
+            self.warning("provider-failed", f"{failure}: {type(error).__name__}: {error}")
+            return None

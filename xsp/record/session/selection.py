@@ -1,0 +1,78 @@
+"""Selects the providers that work on this machine and serve the levels asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from xsp.level import MEASURED, Kind, Level
+from xsp.matching import Rung, ladder
+from xsp.provider import Provider, Sampler, Watcher
+from xsp.record.session import registry
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The providers and kinds of span of a measurement.
+
+    Attributes:
+        providers: Providers that take part.
+        kinds: Kinds of span that the providers will record.
+        levels: For every level asked for, `MEASURED` or why the level is left out.
+    """
+
+    providers: tuple[Provider, ...]
+    kinds: frozenset[Kind]
+    levels: dict[str, str]
+
+    @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The ladder, bare rung first, and the rungs that give no latencies.
+
+        These are a rung for attributes that cost time, without library calls unless there are
+        kernels below them, for such calls tell all they know on the timed rungs; and one for
+        samples of what Python runs, without the kinds that Python cannot be the time between.
+        """
+        rungs = ladder(self.kinds)
+        if not self.kinds - {Kind.REGION}:
+            return rungs
+        shallow = frozenset(kind for kind in self.kinds if kind.order <= Kind.OP.order)
+        below_calls = any(kind.order > Kind.CALL.order for kind in self.kinds)
+        costly = self.kinds if below_calls or shallow == {Kind.REGION} else shallow
+        rungs = (*rungs, Rung(costly, detail=True))
+        if not any(isinstance(provider, Sampler) for provider in self.providers):
+            return rungs
+        return (*rungs, Rung(shallow, sampled=True))
+
+
+def select(levels: Iterable[Level], *, operators: bool = True) -> Selection:
+    """Select the providers that can work here and serve one of `levels`.
+
+    Args:
+        levels: Levels asked for.
+        operators: Whether operators are recorded if the framework level is asked for.
+    """
+    levels = frozenset(levels)
+    reasons = {
+        provider.name: registry.unavailable(provider) for provider in registry.installed_providers()
+    }
+    usable = [p for p in registry.installed_providers() if reasons[p.name] is None]
+    kinds = {kind for p in usable for kind in p.kinds if kind.level in levels} | {Kind.REGION}
+    kinds -= set() if operators else {Kind.OP}
+    return Selection(
+        tuple(p for p in usable if p.kinds & kinds or isinstance(p, Watcher)),
+        frozenset(kinds),
+        {level.label: _state(level, kinds, reasons) for level in sorted(levels)},
+    )
+
+
+def _state(level: Level, kinds: set[Kind], reasons: dict[str, str | None]) -> str:
+    if any(kind.level is level for kind in kinds):
+        return MEASURED
+    said = [
+        reason
+        for provider in registry.installed_providers()
+        if provider.level is level and (reason := reasons[provider.name])
+    ]
+    said += [f"{entry.name}: {entry.reason}" for entry in registry.broken()]
+    return "; ".join(said) or "no provider of this level is installed"

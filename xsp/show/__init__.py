@@ -1,0 +1,1 @@
+"""Shows traces: pages, plots, exports, the command line."""

@@ -1,0 +1,8 @@
+"""Answers: files of traces in, what these say out: trees, tables, comparisons and pages."""
+
+from xsp.show.cli.answer.analyze import analyze
+from xsp.show.cli.answer.compare import compare
+from xsp.show.cli.answer.report import report
+from xsp.show.cli.answer.show import show
+
+__all__ = ["analyze", "compare", "report", "show"]

@@ -1,0 +1,137 @@
+"""Pictures of analyses, each drawn from the table of its analysis.
+
+Each picture bears the name of its analysis: `xsp.plot.layer_latency(trace)` is the picture of
+`xsp.analyses.layer_latency(trace)`, and stands in a module named as the folder of the analysis.
+`ALL` lists them, in the order of the analyses.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from xsp.answer import analyses
+from xsp.show.plot.document import Picture
+from xsp.show.plot.gallery.device import (
+    communication,
+    critical_path,
+    device_idle,
+    device_time,
+    launch_overhead,
+    rank_imbalance,
+    verdict,
+)
+from xsp.show.plot.gallery.kernel import (
+    kernel_by_name,
+    kernel_roofline,
+    layer_device_time,
+    layer_kernel_metrics,
+    layer_roofline,
+)
+from xsp.show.plot.gallery.layer import (
+    layer_latency,
+    layer_latency_by_type,
+    layer_memory_allocation,
+    layer_memory_by_type,
+    layer_thirds,
+    layer_type_distribution,
+)
+from xsp.show.plot.gallery.memory import (
+    allocations_by_operator,
+    memory_by_layer,
+    memory_peak,
+    memory_timeline,
+)
+from xsp.show.plot.gallery.model import (
+    model_information,
+    model_roofline,
+    optimal_batch,
+)
+from xsp.show.plot.gallery.structure import (
+    advice,
+    attribution,
+    by_layer_type,
+    by_module,
+    by_operator,
+    by_primitive,
+    side_by_side,
+    time_by_level,
+)
+
+ALL: tuple[Picture, ...] = (
+    model_information,
+    optimal_batch,
+    model_roofline,
+    layer_latency,
+    layer_memory_allocation,
+    layer_type_distribution,
+    layer_latency_by_type,
+    layer_memory_by_type,
+    layer_thirds,
+    kernel_roofline,
+    kernel_by_name,
+    layer_kernel_metrics,
+    layer_device_time,
+    layer_roofline,
+    time_by_level,
+    by_layer_type,
+    by_module,
+    by_operator,
+    by_primitive,
+    side_by_side,
+    attribution,
+    device_time,
+    device_idle,
+    launch_overhead,
+    communication,
+    rank_imbalance,
+    critical_path,
+    verdict,
+    memory_peak,
+    memory_timeline,
+    memory_by_layer,
+    allocations_by_operator,
+    advice,
+)
+
+__all__ = [
+    "ALL",
+    "advice",
+    "allocations_by_operator",
+    "attribution",
+    "by_layer_type",
+    "by_module",
+    "by_operator",
+    "by_primitive",
+    "communication",
+    "critical_path",
+    "device_idle",
+    "device_time",
+    "kernel_by_name",
+    "kernel_roofline",
+    "launch_overhead",
+    "layer_device_time",
+    "layer_kernel_metrics",
+    "layer_latency",
+    "layer_latency_by_type",
+    "layer_memory_allocation",
+    "layer_memory_by_type",
+    "layer_roofline",
+    "layer_thirds",
+    "layer_type_distribution",
+    "memory_by_layer",
+    "memory_peak",
+    "memory_timeline",
+    "model_information",
+    "model_roofline",
+    "optimal_batch",
+    "picture_of",
+    "rank_imbalance",
+    "side_by_side",
+    "time_by_level",
+    "verdict",
+]
+
+
+def picture_of(analysis: analyses.Analysis[Any]) -> Picture | None:
+    """Return the picture of an analysis, None where its table says more than a picture would."""
+    return next((picture for picture in ALL if picture.name == analysis.name), None)

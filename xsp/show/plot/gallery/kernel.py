@@ -1,0 +1,55 @@
+"""Draws analyses of kernels, alone and in layers, as rooflines and bars."""
+
+from __future__ import annotations
+
+import polars as pl
+from bokeh.models import Column
+from bokeh.plotting import figure
+
+from xsp.level import Kind
+from xsp.show.plot.bar import Part, by_position, stacked
+from xsp.show.plot.color import KINDS
+from xsp.show.plot.document import Picture
+from xsp.show.plot.gallery.part import WORK, under_each_other
+from xsp.show.plot.lying import by_size
+from xsp.show.plot.roofline import roofline
+
+
+def _kernel_roofline(table: pl.DataFrame) -> figure:
+    shown = ("kernel", "latency_ns", *WORK, "path")
+    return roofline(table, size="latency_ns", shown=shown)
+
+
+def _kernel_by_name(table: pl.DataFrame) -> figure:
+    shown = ("kernel", "count", "latency_ns", "share_pct", *WORK[:-1])
+    colors = [KINDS[Kind.KERNEL]] * table.height
+    return by_size(table, "latency_ns", name="kernel", shown=shown, colors=colors)
+
+
+def _layer_kernel_metrics(table: pl.DataFrame) -> Column:
+    shown = ("layer", "type", "flops", "read_bytes", "write_bytes", "work_source", "path")
+    return under_each_other(
+        by_position(table, value, position="index", group="type", shown=shown)
+        for value in ("flops", "read_bytes", "write_bytes")
+    )
+
+
+def _layer_device_time(table: pl.DataFrame) -> figure:
+    parts = (
+        Part("kernel_pct", "in kernels", KINDS[Kind.KERNEL]),
+        Part("outside_pct", "outside of them", KINDS[Kind.LAYER]),
+    )
+    shown = ("layer", "type", "own_ns", "kernel_ns", "outside_ns", "kernel_pct", "path")
+    return stacked(table, parts, position="index", unit="share_pct", shown=shown)
+
+
+def _layer_roofline(table: pl.DataFrame) -> figure:
+    shown = ("layer", "type", "kernel_ns", *WORK, "path")
+    return roofline(table, size="kernel_ns", shown=shown)
+
+
+kernel_roofline = Picture("kernel-roofline", _kernel_roofline)
+kernel_by_name = Picture("kernel-by-name", _kernel_by_name)
+layer_kernel_metrics = Picture("layer-kernel-metrics", _layer_kernel_metrics)
+layer_device_time = Picture("layer-device-time", _layer_device_time)
+layer_roofline = Picture("layer-roofline", _layer_roofline)
