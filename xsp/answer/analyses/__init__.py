@@ -42,6 +42,7 @@ from xsp.answer.analyses.memory.allocations_by_operator import allocations_by_op
 from xsp.answer.analyses.memory.memory_by_layer import memory_by_layer
 from xsp.answer.analyses.memory.memory_peak import memory_peak
 from xsp.answer.analyses.memory.memory_timeline import memory_timeline
+from xsp.answer.analyses.model.evaluation import batch_of as batch_of
 from xsp.answer.analyses.model.model_information import model_information
 from xsp.answer.analyses.model.model_roofline import model_roofline
 from xsp.answer.analyses.model.optimal_batch import optimal_batch

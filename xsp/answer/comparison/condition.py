@@ -12,7 +12,7 @@ import polars as pl
 
 from xsp.answer.analyses import text_of
 from xsp.answer.comparison.comparison import Comparison
-from xsp.answer.comparison.text import below, percent, signed
+from xsp.answer.comparison.text import below, percent, signed, unescaped
 from xsp.answer.comparison.whole import DEVICE, LATENCY, MEMORY, THROUGHPUT
 from xsp.errors import AnalysisError
 from xsp.text import suggest
@@ -76,7 +76,9 @@ class Condition:
             paths = (
                 layers["path_a"].drop_nulls().to_list() + layers["path_b"].drop_nulls().to_list()
             )
-            names = list(dict.fromkeys(end for path in paths for end in _ends(below(path))))
+            names = list(
+                dict.fromkeys(end for path in paths for end in _ends(unescaped(below(path))))
+            )
             asked = (self.layer or "").replace(".", "/")
             no_such_layer = (
                 f"no trace has a layer {self.layer!r}{suggest(asked, names[:_MOST_NAMES])}"
@@ -222,5 +224,5 @@ def _is_called(path: str, name: str) -> bool:
     >>> _is_called("predict/net/0/fc", "0.fc"), _is_called("predict/net/0/fc", "c")
     (True, False)
     """
-    asked = name.replace(".", "/")
-    return path == asked or path.endswith(f"/{asked}")
+    plain, asked = unescaped(path), name.replace(".", "/")
+    return plain in (name, asked) or plain.endswith((f"/{name}", f"/{asked}"))

@@ -29,6 +29,7 @@ from xsp.trace import Trace, attribute_column
 COLUMNS: Mapping[str, str] = {
     "trace": "Name of the trace that is compared with the first.",
     "kind": "Kind of the span.",
+    "phase": "`forward` or `backward`; null where the trace does not tell.",
     "change": "What became of it: `same`, `renamed`, `replaced` (another type in its place), "
     "`moved` (among its siblings, or elsewhere in the tree), `fused` (several became one), `split` "
     "(one became several), `removed` or `added`; the last two with what lies inside, unless that "
@@ -135,7 +136,8 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     parts = _parts(alignment, side)
     at = np.concatenate([paired, alone])
     calls = attribute_column(trace.spans, "calls", pl.Int64).fill_null(1).alias("calls")
-    spans = trace.spans.select("kind", "path", "device", calls, *_ENDS)[nodes.row]
+    phase = attribute_column(trace.spans, "phase").alias("phase")
+    spans = trace.spans.select("kind", phase, "path", "device", calls, *_ENDS)[nodes.row]
     whole = spans["latency_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
     told_ns = _told_ns(
         nodes, [*at, *(place for places in parts.values() for place in places)], whole
@@ -156,7 +158,7 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     layer_type = layer_types(Tree.of(trace))[nodes.row][at]
     return (
         spans[at]
-        .select("kind", "path", "calls")
+        .select("kind", "phase", "path", "calls")
         .with_columns(
             type=types,
             layer_type=layer_type,
@@ -214,6 +216,7 @@ def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
         trace=pl.lit(name),
         **{more: pl.col(more).fill_null([]) for more in ("more_a", "more_b")},
         kind=pl.coalesce("kind_a", "kind_b"),
+        phase=pl.coalesce("phase_a", "phase_b"),
         **{f"latency_{side}_ns": f"latency_{side}" for side in "ab"},
         **{f"latency_{side}_{end}_ns": f"{end}_{side}" for side in "ab" for end in ("low", "high")},
         difference_ns=found.value,

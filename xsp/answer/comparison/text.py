@@ -29,6 +29,7 @@ Table = tuple[Sequence[str], list[list[str]]]
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _ORDINAL = re.compile(r"#\d+$")
+_STEP = re.compile(r"(?:[^\\/]|\\.)*")  # a name in a path, in which `\` stands before `/` and `#`
 _SHORTEST_NAME = 24
 _SETTING = 40  # characters of a setting
 _ROWS = 50  # of each table in a notebook
@@ -215,8 +216,22 @@ def signed(value: float | None, high: float | None) -> str:
 
 
 def below(path: str) -> str:
-    """Return a path without the root; that of the root itself as it is."""
-    return path.partition("/")[2] or path
+    r"""Return a path without the root; that of the root itself as it is.
+
+    >>> below("predict/net/fc"), below(r"a\/b/fc"), below("predict")
+    ('net/fc', 'fc', 'predict')
+    """
+    root = _STEP.match(path)
+    return path[root.end() + 1 :] or path if root else path
+
+
+def unescaped(path: str) -> str:
+    r"""Return a path with its names as they are.
+
+    >>> unescaped(r"step/\#\# forward \#\##2")
+    'step/## forward ###2'
+    """
+    return re.sub(r"\\(.)", r"\1", path)
 
 
 def _place(row: Row) -> str:
@@ -224,21 +239,24 @@ def _place(row: Row) -> str:
     before, after = (
         None if path is None else below(path) for path in (row["path_a"], row["path_b"])
     )
+    phase = f" ({row['phase']})" if row["phase"] == "backward" else ""
     if before is None or after is None or before == after:
-        return after or before or ""
+        return unescaped(after or before or "") + phase
     if "#" in after and "#" not in before:  # one of many in a flat model
-        return before
-    old, new = (_ORDINAL.sub("", each.rpartition("/")[2]) for each in (before, after))
-    return after if old == new else f"{after} (was {old})"
+        return unescaped(before) + phase
+    old, new = (_ORDINAL.sub("", _STEP.findall(each)[-2]) for each in (before, after))
+    was = "" if old == new else f" (was {unescaped(old)})"
+    return unescaped(after) + phase + was
 
 
 def _became(row: Row) -> str:
     """Word the change of a span: the paths or types before and after it."""
-    parts = [below(path) for path in (row["path_a"], *row["more_a"]) if path]
-    now = [below(path) for path in (row["path_b"], *row["more_b"]) if path]
+    parts = [unescaped(below(path)) for path in (row["path_a"], *row["more_a"]) if path]
+    now = [unescaped(below(path)) for path in (row["path_b"], *row["more_b"]) if path]
     change, types = row["change"], f"{row['type_a']} → {row['type_b']}"
     if change in (Change.ADDED, Change.REMOVED):
-        return f"{(now or parts)[0]} ({row['type_b'] or row['type_a']})"
+        phase = ", backward" if row["phase"] == "backward" else ""
+        return f"{(now or parts)[0]} ({row['type_b'] or row['type_a']}{phase})"
     if change == Change.FUSED:
         return f"{' + '.join(parts)} → {now[0]} ({row['type_b']})"
     if change == Change.SPLIT:
