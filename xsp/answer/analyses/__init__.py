@@ -20,6 +20,8 @@ from xsp.answer.analyses.device.communication import communication
 from xsp.answer.analyses.device.critical_path import critical_path
 from xsp.answer.analyses.device.device_idle import device_idle
 from xsp.answer.analyses.device.device_time import device_time
+from xsp.answer.analyses.device.device_work import DeviceWork as DeviceWork
+from xsp.answer.analyses.device.device_work import step_times as step_times
 from xsp.answer.analyses.device.launch_overhead import launch_overhead
 from xsp.answer.analyses.device.rank_imbalance import rank_imbalance
 from xsp.answer.analyses.device.verdict import verdict

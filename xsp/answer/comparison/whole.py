@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.answer.analyses import Tree, batch_of
+from xsp.answer.analyses import DeviceWork, Tree, batch_of, step_times
 from xsp.answer.comparison.significance import Differences, Estimates, Verdict, with_ends
-from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.level import Kind
+from xsp.matching import half_width, summarize
 from xsp.text import NOTHING
 from xsp.trace import Trace, attribute_column
 
@@ -108,14 +109,17 @@ def _estimate(value: float | None, low: float | None, high: float | None) -> Est
 
 
 def _device(trace: Trace) -> Estimates:
-    """Return how long devices worked; the interval in proportion to that of their work's sum."""
-    kinds = [kind.value for kind in DEVICE_ACTIVITIES]
-    work = trace.spans.filter(pl.col("kind").is_in(kinds))
-    ends = ("latency_ns", "latency_low_ns", "latency_high_ns")
-    known = work.height and not any(work[end].null_count() for end in ends)
-    total, low, high = (float(work[end].sum() or 0.0) for end in ends)
-    value = trace.root.device_ns
-    if value is None or not known or not total:
+    """Return how long devices worked, with the interval over steps.
+
+    Where steps are not kept, the interval is in proportion to that of the work's sum.
+    """
+    value, steps = trace.root.device_ns, step_times(trace)
+    if steps is not None:
+        device_ns = steps[1][:, None]
+        value, half = float(summarize(device_ns)[0]), float(half_width(device_ns)[0])
+        return _estimate(value, value - half, value + half)
+    total, low, high = (float(end.sum()) for end in DeviceWork.of(trace).parts_ns)
+    if value is None or not total > 0:
         return _estimate(value, None, None)
     return _estimate(value, value * low / total, value * high / total)
 

@@ -212,7 +212,10 @@ def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
     else:
         own = pl.when(pl.col("parent_id").is_not_null()).then("self_ns")
         spans = merged.spans.with_columns(self_ns=own)
-    return Trace(spans, metadata | {"imported": imported}, merged.typical_runs)
+    told: dict[str, Any] = {"imported": imported}
+    if merged.device_work is not None:
+        told["device_work"] = merged.device_work
+    return Trace(spans, metadata | told, merged.typical_runs)
 
 
 def _origin(recording: Recording, first: Run) -> Origin | None:

@@ -9,7 +9,7 @@ host and of devices are drawn anew (`host_timeline`, `device_timeline`), and eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +35,7 @@ from xsp.provider import ATTRIBUTE
 from xsp.reading.merge.check import find_warnings
 from xsp.reading.merge.device_time import launch_rows
 from xsp.reading.merge.device_timeline import Activities, around_activities, place_activities
+from xsp.reading.merge.device_work import device_work
 from xsp.reading.merge.host_timeline import Timeline, rebuild
 from xsp.reading.merge.inside_cost import inside_cost_of_rung
 from xsp.reading.merge.ladder import Ladder, RungRuns, climb
@@ -69,6 +70,8 @@ class Merged:
             much recording a span makes the span itself longer (`inside_cost_ns`).
         typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
         processes: How many processes the intervals compare; 1 where they hold within one alone.
+        device_work: What devices did in each step of another tool's recording (`device_work`);
+            None for a single step, and where xsp measured.
     """
 
     spans: pl.DataFrame
@@ -76,6 +79,7 @@ class Merged:
     rungs: pl.DataFrame
     typical_runs: pl.DataFrame
     processes: int
+    device_work: Mapping[str, Any] | None
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
@@ -111,6 +115,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         rungs,
         _typical_runs(ladder, statistic),
         max(len(ladder.speeds.factors), 1),
+        device_work(ladder.seen, ladder.deepest.members.tolist()) if ladder.foreign else None,
     )
 
 
