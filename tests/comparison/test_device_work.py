@@ -102,7 +102,7 @@ def test_of_single_steps_there_is_no_interval_and_that_is_said() -> None:
     assert any(
         note.startswith("a: it is one step, and there is no interval") for note in found.notes
     )
-    assert "1 kernel that differ by less than 1 % of the device time" in found.text()
+    assert "1 kernel with a difference below 1 % of the device time" in found.text()
     (outcome,) = parse_condition("kernel:gemm > 5%").outcomes(found)
     assert outcome.holds is None
 

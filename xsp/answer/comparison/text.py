@@ -361,7 +361,7 @@ def noteworthy(
     unknown = (is_same & (said == Verdict.UNKNOWN) & pl.col("small")).fill_null(False)
     left = [
         (int(here.select(same.sum()).item()), "unchanged within their error bars"),
-        (int(here.select(unknown.sum()).item()), f"that differ by less than 1 % of {noun}"),
+        (int(here.select(unknown.sum()).item()), f"with a difference below 1 % of {noun}"),
     ]
     return here.filter(~same & ~unknown).drop("small"), left
 
