@@ -41,7 +41,7 @@ def kernel_by_name(trace: Trace) -> pl.DataFrame:
         trace: A trace. Where no device worked, library calls stand for kernels, else operators.
     """
     tree = Tree.of(trace)
-    summed = aggregated(kernels_of(tree), ["kernel", "full_name"])
+    summed = aggregated(kernels_of(tree), ["kernel", "full_name", "transfer"])
     table = with_intensity(summed, roof_of(trace), "covered_ns")
     return (
         table.with_columns(

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import polars as pl
-from bokeh.models import Column
+from bokeh.layouts import row
+from bokeh.models import Row
 from bokeh.plotting import figure
 
 from xsp.level import Kind
 from xsp.show.plot.bar import Part, by_position, stacked
+from xsp.show.plot.canvas import nothing
 from xsp.show.plot.color import KINDS
 from xsp.show.plot.document import Picture
-from xsp.show.plot.gallery.part import WORK, under_each_other
+from xsp.show.plot.gallery.part import WORK
 from xsp.show.plot.lying import by_size
 from xsp.show.plot.roofline import roofline
 
@@ -26,12 +28,15 @@ def _kernel_by_name(table: pl.DataFrame) -> figure:
     return by_size(table, "latency_ns", name="kernel", shown=shown, colors=colors)
 
 
-def _layer_kernel_metrics(table: pl.DataFrame) -> Column:
+def _layer_kernel_metrics(table: pl.DataFrame) -> Row | figure:
     shown = ("layer", "type", "flops", "read_bytes", "write_bytes", "work_source", "path")
-    return under_each_other(
-        by_position(table, value, position="index", group="type", shown=shown)
+    if not table.height:
+        return nothing()
+    charts = [
+        by_position(table, value, position="index", group="type", shown=shown, colored_by="flops")
         for value in ("flops", "read_bytes", "write_bytes")
-    )
+    ]
+    return row(charts, sizing_mode="stretch_width")
 
 
 def _layer_device_time(table: pl.DataFrame) -> figure:
