@@ -170,3 +170,11 @@ def test_five_percent_at_six_steps_is_found() -> None:
         for seed in range(1_000, 1_000 + pairs)
     ]
     assert found.count("slower") >= 0.8 * pairs
+
+
+def test_a_recording_keeps_the_latency_of_each_step() -> None:
+    table = xsp.analyses.step_latency(steps(100_000, 200_000))
+    assert table["step"].to_list() == ["ProfilerStep#0", "ProfilerStep#1"]
+    assert table["latency_ns"].to_list() == [2_000_000, 2_000_000]
+    assert table["device_ns"].to_list() == [150_000, 250_000]
+    assert xsp.analyses.step_latency(recorded({}, {}))["device_ns"].to_list() == [None, None]

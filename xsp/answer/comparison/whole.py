@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.answer.analyses import DeviceWork, Tree, batch_of, step_times
+from xsp.answer.analyses import DeviceWork, Tree, batch_of, step_device_ns
 from xsp.answer.comparison.significance import Differences, Estimates, Verdict, with_ends
 from xsp.level import Kind
 from xsp.matching import half_width, summarize
@@ -113,10 +113,10 @@ def _device(trace: Trace) -> Estimates:
 
     Where steps are not kept, the interval is in proportion to that of the work's sum.
     """
-    value, steps = trace.root.device_ns, step_times(trace)
-    if steps is not None:
-        device_ns = steps[1][:, None]
-        value, half = float(summarize(device_ns)[0]), float(half_width(device_ns)[0])
+    value, steps_ns = trace.root.device_ns, step_device_ns(trace)
+    if steps_ns is not None:
+        steps_ns = steps_ns[:, None]
+        value, half = float(summarize(steps_ns)[0]), float(half_width(steps_ns)[0])
         return _estimate(value, value - half, value + half)
     total, low, high = (float(end.sum()) for end in DeviceWork.of(trace).parts_ns)
     if value is None or not total > 0:

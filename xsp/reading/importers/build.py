@@ -213,8 +213,8 @@ def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
         own = pl.when(pl.col("parent_id").is_not_null()).then("self_ns")
         spans = merged.spans.with_columns(self_ns=own)
     told: dict[str, Any] = {"imported": imported}
-    if merged.device_work is not None:
-        told["device_work"] = merged.device_work
+    if merged.steps is not None:
+        told["steps"] = merged.steps
     return Trace(spans, metadata | told, merged.typical_runs)
 
 

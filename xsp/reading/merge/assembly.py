@@ -35,7 +35,6 @@ from xsp.provider import ATTRIBUTE
 from xsp.reading.merge.check import find_warnings
 from xsp.reading.merge.device_time import launch_rows
 from xsp.reading.merge.device_timeline import Activities, around_activities, place_activities
-from xsp.reading.merge.device_work import device_work
 from xsp.reading.merge.host_timeline import Timeline, rebuild
 from xsp.reading.merge.inside_cost import inside_cost_of_rung
 from xsp.reading.merge.ladder import Ladder, RungRuns, climb
@@ -48,6 +47,7 @@ from xsp.reading.merge.latency import (
     side_by_side,
 )
 from xsp.reading.merge.recording_cost import RungCost, recording_costs
+from xsp.reading.merge.step_work import step_work
 from xsp.trace import RUN_SCHEMA
 from xsp.warning import TraceWarning
 
@@ -70,8 +70,8 @@ class Merged:
             much recording a span makes the span itself longer (`inside_cost_ns`).
         typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
         processes: How many processes the intervals compare; 1 where they hold within one alone.
-        device_work: What devices did in each step of another tool's recording (`device_work`);
-            None for a single step, and where xsp measured.
+        steps: How long each step of another tool's recording took, and what devices did in it
+            (`step_work`); None for a single step, and where xsp measured.
     """
 
     spans: pl.DataFrame
@@ -79,7 +79,7 @@ class Merged:
     rungs: pl.DataFrame
     typical_runs: pl.DataFrame
     processes: int
-    device_work: Mapping[str, Any] | None
+    steps: Mapping[str, Any] | None
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
@@ -115,7 +115,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         rungs,
         _typical_runs(ladder, statistic),
         max(len(ladder.speeds.factors), 1),
-        device_work(ladder.seen, ladder.deepest.members.tolist()) if ladder.foreign else None,
+        step_work(ladder.seen, ladder.deepest.members.tolist()) if ladder.foreign else None,
     )
 
 

@@ -45,9 +45,9 @@ class DeviceWork:
     @classmethod
     def of(cls, trace: Trace) -> DeviceWork:
         """Return the device work of a trace, without rows where no device worked."""
-        kept = trace.metadata.get("device_work")
+        kept = trace.metadata.get("steps") or {}
         tree = Tree.of(trace)
-        return _of_spans(tree) if kept is None else _of_steps(tree, kept)
+        return _of_steps(tree, kept) if "work" in kept else _of_spans(tree)
 
     def sums(self, group: Ints, count: int) -> Floats:
         """Return the parts of sums, `[parts, sums]`, of which `group` has each group's number."""
@@ -71,12 +71,10 @@ class DeviceWork:
         return value, np.maximum(value - half, 0.0), value + half
 
 
-def step_times(trace: Trace) -> tuple[Floats, Floats] | None:
-    """Return latency and device time of each step in ns; None where steps are not kept."""
-    kept = trace.metadata.get("device_work")
-    if kept is None:
-        return None
-    return np.array(kept["latency_ns"], np.float64), np.array(kept["device_ns"], np.float64)
+def step_device_ns(trace: Trace) -> Floats | None:
+    """Return the time in which devices worked in each step; None where that is not kept."""
+    kept = trace.metadata.get("steps") or {}
+    return np.array(kept["device_ns"], np.float64) if "device_ns" in kept else None
 
 
 def shapes_text(shapes: pl.Series) -> pl.Series:

@@ -1,7 +1,8 @@
-"""Sums what devices did in each of several steps, by kernel and by the span that launched it.
+"""Keeps how long each of several steps took, and sums of what devices did in it.
 
 A merged tree has one number for each span, and what one step did alone has no place in it. To
-tell the spread of a sum over steps, the sum of each step is kept here.
+tell the spread of a sum over steps, the sums of each step are kept: by kernel, and by the span that
+launched it.
 
     gemm in aten::mm in fc      step 0: 200 µs    step 1: 202 µs    step 2: 201 µs
     fill in aten::mm in fc      step 0:   0 µs    step 1:   1 µs    step 2:   0 µs
@@ -27,8 +28,8 @@ _TEXTS = ("kernel", "operator", "layer")
 _KEYS = ("kind", *_TEXTS, "shapes", "phase", "span", "layer_span")
 
 
-def device_work(seen: Observations, members: Sequence[int]) -> dict[str, Any] | None:
-    """Return what devices did in each of some runs, as the metadata of a trace keep it.
+def step_work(seen: Observations, members: Sequence[int]) -> dict[str, Any] | None:
+    """Return how long each of some runs took and what devices did in it, for a trace's metadata.
 
     Args:
         seen: The rows of all runs.
@@ -42,9 +43,12 @@ def device_work(seen: Observations, members: Sequence[int]) -> dict[str, Any] | 
         span around but launches, and of the innermost layer; `count` of the activities in all
         runs; `time_ns`, a sum for each run. None where no device worked, or of a single run.
     """
-    times = device_times(seen, members) if len(members) > 1 else None
-    if times is None:
+    if len(members) < 2:
         return None
+    latency_ns = [seen.runs[run].latency_ns for run in members]
+    times = device_times(seen, members)
+    if times is None:
+        return {"latency_ns": latency_ns}
     done = pl.concat(
         [_of_run(seen, run).with_columns(step=pl.lit(step)) for step, run in enumerate(members)]
     )
@@ -63,7 +67,7 @@ def device_work(seen: Observations, members: Sequence[int]) -> dict[str, Any] | 
     columns = table.select(plain).to_dict(as_series=False)
     sums = table.select(pl.concat_list(map(str, range(len(members))))).to_series()
     return {
-        "latency_ns": [seen.runs[run].latency_ns for run in members],
+        "latency_ns": latency_ns,
         "device_ns": times[seen.first[list(members)]].tolist(),
         "names": names.to_list(),
         "shapes": [_listed(text) for text in shapes],
