@@ -15,7 +15,7 @@ from xsp.answer.analyses.advice.device_rule import (
     synchronizations,
 )
 from xsp.answer.analyses.advice.finding import Case, Finding, named
-from xsp.answer.analyses.advice.limit_rule import limit
+from xsp.answer.analyses.advice.limit_rule import GENERAL, limit
 from xsp.answer.analyses.advice.operator_rule import (
     eager_attention,
     framework_overhead,
@@ -322,9 +322,10 @@ def look_next(trace: Trace) -> list[tuple[str, str]]:
         AnalysisError: The trace has too little for advice.
     """
     columns = ("advice", "gain_ns", "gain_pct", "verify")
+    found = advice(trace).filter(~pl.col("rule").is_in(GENERAL)).head(3)
     return [
         (f"{said} Gains at most {duration(gain_ns)}, {gain_pct:.0f} %.", check.split("; ")[0])
-        for said, gain_ns, gain_pct, check in advice(trace).head(3).select(*columns).iter_rows()
+        for said, gain_ns, gain_pct, check in found.select(*columns).iter_rows()
     ]
 
 

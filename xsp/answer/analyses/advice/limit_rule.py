@@ -81,6 +81,10 @@ _LIMITS: Mapping[str, _Limit] = {
 }
 
 
+# What a verdict alone says, where no rule knows more: too little for the lines below a tree.
+GENERAL = frozenset(name for name, each in _LIMITS.items() if each.rules is None)
+
+
 def limit(case: Case, found: Sequence[Finding]) -> Finding | None:
     """Advise on what the verdict says; None where other findings could save half of that.
 

@@ -39,7 +39,7 @@ def kernel_sequences(trace: Trace, *, length: int = 3) -> pl.DataFrame:
     work = Work.of(Tree.of(trace)).table.filter(pl.col("sort") == COMPUTING)
     work = work.sort("lane", "start_ns", "row")
     names = work["name"].unique(maintain_order=True)
-    short = names.replace_strict(names, [short_name(name) for name in names.to_list()])
+    short = pl.Series([short_name(name) for name in names.to_list()], dtype=pl.String)
     number = work["name"].replace_strict(names, pl.int_range(len(names), eager=True))
     table = work.select(
         "lane", "start_ns", "end_ns", number=number, time=pl.col("end_ns") - pl.col("start_ns")
@@ -56,7 +56,7 @@ def kernel_sequences(trace: Trace, *, length: int = 3) -> pl.DataFrame:
     # Of windows of one sequence that overlap, as of one kernel many times, the first counts.
     chosen = _apart(windows["key"].to_numpy(), windows["place"].to_numpy(), length)
     sums = (
-        windows.filter(pl.Series(chosen))
+        windows.filter(pl.Series(chosen, dtype=pl.Boolean))
         .group_by(keys, maintain_order=True)
         .agg(
             count=pl.len().cast(pl.Int64),
