@@ -214,10 +214,29 @@ def test_a_graph_holds_what_its_launch_ran(tmp_path: Path) -> None:
 def test_a_tpu_is_a_device_whose_operators_are_kernels(tmp_path: Path) -> None:
     recording = read(tmp_path, tpu())
     assert recording.rows["kind"].unique().to_list() == ["kernel"]
-    assert recording.rows["name"].to_list() == ["dot.2", "add.3"] * 2
     assert recording.rows["device"].unique().to_list() == [2]
     assert recording.rows["attr.hlo_module"].unique().to_list() == ["jit_f(1)"]
-    assert codes(recording)["outer-left-out"].endswith("twice: 2 %while.1")
+
+
+def test_an_operator_that_holds_others_has_its_self_time(tmp_path: Path) -> None:
+    recording = read(tmp_path, tpu())
+    first = recording.rows.filter(pl.col("start_ns") < 100_000).sort("start_ns")
+    times = first.select("name", pl.col("start_ns") // 1000, pl.col("end_ns") // 1000).rows()
+    assert times == [("while.1", 1, 11), ("dot.2", 11, 41), ("while.1", 41, 51), ("add.3", 51, 81)]
+    assert codes(recording)["self-time-alone"].endswith("twice: 2 %while.1")
+
+
+def test_an_operator_without_length_takes_no_time_from_others(tmp_path: Path) -> None:
+    plane = Plane("/device:TPU:0", device_type_string="TPU v4")
+    ops = plane.line(0, "XLA Ops")
+    for at in (0, 150):
+        plane.event(ops, "%copy-done.4", at, at + 100)
+        plane.event(ops, "%bitcast", at + 100, at + 100)
+        plane.event(ops, "%fusion.1", at + 100, at + 150)
+    recording = read(tmp_path, plane)
+    assert recording.rows.select((pl.col("end_ns") - pl.col("start_ns")).sum()).item() == 300_000
+    assert sorted(recording.rows["name"].unique()) == ["%bitcast", "%copy-done.4", "%fusion.1"]
+    assert "self-time-alone" not in codes(recording)
 
 
 def test_the_file_says_where_and_when_it_was_recorded(tmp_path: Path) -> None:

@@ -72,7 +72,11 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
         why = "".join(f"; {warning.message}" for warning in recording.warnings)
         raise TraceFormatError(f"{name}: {recording.tool} recorded no spans{why}")
     named = roots["name"].to_list() if roots.height else [""]
-    trees = correlate(_as_roots(roots if roots.height else _around(rows), rows, name), rows)
+    if not roots.height:
+        roots = _around(rows)
+        if recording.peak_bytes is not None:
+            roots = roots.with_columns(pl.lit(recording.peak_bytes).alias(f"{ATTRIBUTE}peak_bytes"))
+    trees = correlate(_as_roots(roots, rows, name), rows)
     warnings += [*_uncertain(trees), *_outside(trees, rows)]
     # For each process by itself: others number the nodes of their graphs alike.
     known = captures(trees.frames)

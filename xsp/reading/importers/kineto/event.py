@@ -33,6 +33,9 @@ class Args(
         "graph": "graph id",
         "graph_node": "graph node id",
         "memory_bytes": "Bytes",
+        "address": "Addr",
+        "device_type": "Device Type",
+        "device_id": "Device Id",
         "collective": "Collective name",
         "in_elements": "In msg nelems",
         "out_elements": "Out msg nelems",
@@ -63,6 +66,9 @@ class Args(
     block: Raw = _NOTHING
     bytes: Any = None
     memory_bytes: Any = None
+    address: Any = None
+    device_type: Any = None
+    device_id: Any = None
     collective: Any = None
     in_elements: Any = None
     out_elements: Any = None

@@ -22,10 +22,10 @@ from xsp.reading.importers.kineto.backward import with_forward_threads
 from xsp.reading.importers.kineto.device import device_events
 from xsp.reading.importers.kineto.event import Event, events, rescued
 from xsp.reading.importers.kineto.host import host_events
+from xsp.reading.importers.kineto.memory import with_memory
 from xsp.reading.importers.kineto.nesting import Integers, nested
 from xsp.reading.importers.kineto.process import (
     with_launches,
-    with_memory,
     with_modules,
     with_overheads,
     with_phases,
@@ -122,7 +122,9 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
         rows = with_modules(with_phases(rows, around), around)
-        rows, outside = with_overheads(with_memory(rows, memory.filter(own)), overheads)
+        found = steps(marked.filter(own), rows, around)
+        rows, found, peak = with_memory(rows, around, memory.filter(own), found)
+        rows, outside = with_overheads(rows, overheads)
         device = work.filter(pl.Series(owners == number, dtype=pl.Boolean))
         device = with_launches(device, rows)
         everything = in_graphs(concat_rows([_as_rows(rows), _as_rows(device)]))
@@ -130,12 +132,13 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         yield Recording(
             tool=about.tool,
             rows=everything,
-            roots=steps(marked.filter(own), rows, around),
+            roots=found,
             warnings=() if number else (*warnings, *_overhead(outside)),
             environment=about.environment,
             unix_ns=unix_ns(chunks.metadata, first if isinstance(first, int) else 0),
             rank=about.rank,
             host=about.host,
+            peak_bytes=peak,
         )
 
 

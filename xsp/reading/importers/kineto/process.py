@@ -1,6 +1,6 @@
 """Adds to the rows of one process the facts that only nesting and times of the rows tell.
 
-These are: the phase of operators, the paths of modules, memory, overheads within calls, and which
+These are: the phase of operators, the paths of modules, overheads within calls, and which
 call launched a kernel.
 """
 
@@ -17,7 +17,6 @@ from xsp.reading.importers.kineto.backward import phases
 from xsp.reading.importers.kineto.nesting import Integers
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_ALLOCATING = [Kind.LAYER.value, Kind.OP.value]
 _CLASS = "attr.module_class"
 # Attributes of a call, by what CUPTI says that the time in it went to.
 _OVERHEADS: Mapping[str, str] = {
@@ -90,34 +89,6 @@ def _path(module: str, home: Mapping[str, str | None], own: Mapping[str, str]) -
         names.append(own[module])
         module, at = at, home[at]
     return ".".join(reversed(names))
-
-
-def with_memory(rows: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the bytes allocated and freed in each layer and operator.
-
-    Args:
-        rows: Rows of the host.
-        changes: Columns `start_ns`, `tid`, and `memory_bytes`, which is negative for a release.
-            If there are none, memory was not recorded, and there are no columns.
-    """
-    if not changes.height:
-        return rows
-    totals = np.zeros((2, rows.height), np.int64)
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    changes = changes.with_columns(pl.col("tid").fill_null(0), pl.col("memory_bytes").fill_null(0))
-    for (thread,), own in changes.sort("start_ns").group_by("tid"):
-        members = np.flatnonzero(rows["thread"].to_numpy() == thread)
-        time, size = own["start_ns"].to_numpy(), own["memory_bytes"].to_numpy()
-        first = np.searchsorted(time, start[members], "left")
-        last = np.maximum(np.searchsorted(time, end[members], "right"), first)
-        for total, part in zip(totals, (np.maximum(size, 0), np.maximum(-size, 0)), strict=True):
-            sums = np.concatenate([[0], np.cumsum(part)])
-            total[members] = sums[last] - sums[first]
-    none = ~rows["kind"].is_in(_ALLOCATING)
-    return rows.with_columns(
-        pl.Series(name, total).set(none, None)
-        for name, total in zip(("attr.allocated_bytes", "attr.freed_bytes"), totals, strict=True)
-    )
 
 
 def with_overheads(

@@ -90,7 +90,7 @@ _INTEGERS: Mapping[Sort, tuple[str, ...]] = {
     Sort.MEMCPY: (*_WORK, "graph", "graph_node", "bytes"),
     Sort.MEMSET: (*_WORK, "graph", "graph_node", "bytes"),
     Sort.SYNC: _WORK,
-    Sort.MEMORY: ("memory_bytes",),
+    Sort.MEMORY: ("memory_bytes", "address", "device_type", "device_id"),
 }
 _TEXTS: Mapping[Sort, tuple[str, ...]] = {
     Sort.OP: ("dims", "types"),

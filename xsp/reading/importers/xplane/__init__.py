@@ -215,7 +215,7 @@ def _warnings(space: _Space) -> Iterator[TraceWarning]:
         )
     if left.outer:
         yield TraceWarning(
-            "outer-left-out",
-            "device operators that hold others are left out, so that no time counts twice: "
-            + listed(left.outer),
+            "self-time-alone",
+            "device operators that hold others are shown by their self time alone, so that no time "
+            f"counts twice: {listed(left.outer)}",
         )
