@@ -228,9 +228,7 @@ def memory(at: int, size: int, tid: int = MAIN, **args: int) -> dict[str, object
 
 def test_memory_is_summed_up_in_the_operators_around_it(tmp_path: Path) -> None:
     changes = [memory(12, 100), memory(15, 20), memory(30, -100), memory(11, 7, OTHER)]
-    found = recording(
-        tmp_path, [op("outer", 0, 50), op("inner", 10, 10), *changes, memory(99, 5)]
-    )
+    found = recording(tmp_path, [op("outer", 0, 50), op("inner", 10, 10), *changes, memory(99, 5)])
     outer, inner = row(found, "outer"), row(found, "inner")
     assert (outer["allocated_bytes"], outer["freed_bytes"]) == (120, 100)
     assert (inner["allocated_bytes"], inner["freed_bytes"]) == (120, 0)

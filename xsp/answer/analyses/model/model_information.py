@@ -15,7 +15,7 @@ _COLUMNS = MEANINGS | {
     "layers": "How many layers a step calls.",
     "kernels": "How many kernels a step runs on devices.",
     "parameter_bytes": "Size of the parameters of the outermost layers.",
-    "peak_bytes": "Most memory held at one time in a step, or an outermost layer, above that at its start.",
+    "peak_bytes": "Most memory held at one time in a step or outermost layer, above its start.",
     "runs": "How many steps the latency rests on.",
 }
 

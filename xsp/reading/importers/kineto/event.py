@@ -67,6 +67,7 @@ class Args(
     bytes: Any = None
     memory_bytes: Any = None
     address: Any = None
+    rank: Any = None
     device_type: Any = None
     device_id: Any = None
     collective: Any = None

@@ -136,10 +136,17 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
             warnings=() if number else (*warnings, *_overhead(outside)),
             environment=about.environment,
             unix_ns=unix_ns(chunks.metadata, first if isinstance(first, int) else 0),
-            rank=about.rank,
+            rank=_rank(tables, pid) if len(processes) > 1 else about.rank,
+            name=f"process {pid}" if len(processes) > 1 else "",
             host=about.host,
             peak_bytes=peak,
         )
+
+
+def _rank(tables: Tables, pid: int | None) -> int | None:
+    """Return the rank of a process of several in a file; None if the file does not tell."""
+    found = tables.ranks.get(pid, set())
+    return min(found) if len(found) == 1 else None
 
 
 def _tied(host: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, int]:

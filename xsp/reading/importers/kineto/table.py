@@ -110,6 +110,8 @@ _COLLECTIVE: Mapping[str, tuple[str, Any]] = {
 _INSTANT = (Sort.MEMORY, Sort.FORWARD, Sort.BACKWARD)
 _MAY_BE_COLLECTIVE = (Sort.OP, Sort.KERNEL)
 _NO_ARGS = Args()
+_PROBED = 100  # events of a piece in which ranks are looked for
+_APART, _MOST_RANKS = 1 << 40, 1 << 20  # between the correlation ids of two ranks
 
 
 @dataclass
@@ -152,6 +154,8 @@ class Tables:
         texts: The texts that stand in the columns as numbers.
         strange: How many events are of a category that is not understood, by category.
         functions: How many calls of Python functions were left out.
+        ranks: The ranks that events say they are of, by the process that they name; of files in
+            which another tool brought several ranks together.
         untimed: How many events of the tables that were asked for had no sound time, by sort.
     """
 
@@ -160,11 +164,16 @@ class Tables:
         self.strange: Counter[str] = Counter()
         self.functions = 0
         self.untimed: dict[Sort, int] = {}
+        self.ranks: dict[Any, set[int]] = defaultdict(set)
         self._python = python
         self._parts: dict[Sort, list[pl.DataFrame]] = defaultdict(list)
 
     def add(self, events: list[Event]) -> None:
         """Add events to the columns."""
+        if any(
+            event.args is not None and event.args.rank is not None for event in events[:_PROBED]
+        ):
+            self._take_ranks(events)
         alike: dict[tuple[str, str | None], list[Event]] = defaultdict(list)
         for event in events:
             alike[event.ph, event.cat].append(event)
@@ -183,6 +192,16 @@ class Tables:
                 self._parts[sort].append(self._columns(sort, members))
             else:
                 self._add_another(key, members)
+
+    def _take_ranks(self, events: list[Event]) -> None:
+        """Note which process is which rank, and tell calls of one number in several apart."""
+        for event in events:
+            args = event.args
+            if args is None or type(args.rank) is not int:
+                continue
+            self.ranks[event.pid].add(args.rank)
+            if type(args.correlation) is int and 0 <= args.rank < _MOST_RANKS:
+                args.correlation += (args.rank + 1) * _APART
 
     def table(self, sort: Sort) -> pl.DataFrame:
         """Return the columns of a sort: `name`, `start_ns`, `end_ns`, `pid`, `tid` and others.

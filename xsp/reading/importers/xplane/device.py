@@ -1,8 +1,8 @@
 """Makes rows of the kernels, copies and sets on a device's plane.
 
 On a GPU a line is a stream. On a TPU the line `XLA Ops` is what the core did, one operator after
-the other; of an operator that holds others (a loop) only the stretches between them count. Other lines
-(`Steps`, `XLA Modules`, `Framework Ops`, ...) repeat the same time under other names.
+the other; of an operator that holds others (a loop) only the stretches between them count. Other
+lines (`Steps`, `XLA Modules`, `Framework Ops`, ...) repeat the same time under other names.
 """
 
 from __future__ import annotations
