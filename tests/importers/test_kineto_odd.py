@@ -51,7 +51,7 @@ def test_a_last_step_in_which_nothing_was_called_is_left_out(tmp_path: Path) -> 
     events = [*step(0, 0), *step(1, STEP_US), *step(2, 2 * STEP_US, 30, called=False)]
     made = trace(recording(tmp_path, events))
     assert made.root.latency_ns == 900_000
-    assert made.metadata["imported"]["steps"] == ["ProfilerStep#0", "ProfilerStep#1"]
+    assert list(made.metadata["imported"]["steps"]) == ["ProfilerStep#0", "ProfilerStep#1"]
     assert "ProfilerStep#2" in warned(made)["steps-left-out"]
 
 

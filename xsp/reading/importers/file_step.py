@@ -71,9 +71,11 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
     numbers: tuple[int, ...] = (0,)
     if steps and roots.height:
         roots, overlapping = _disjoint(roots)
+        warnings += overlapping
+    if steps and roots.height:
         numbers, unlike = _typical(roots, rows)
         roots = roots[list(numbers)]
-        warnings += [*overlapping, *unlike]
+        warnings += unlike
     if not (steps and roots.height):
         inside = recording.roots.with_columns(pl.col("name").alias(STEP))
         rows, roots = concat_rows([rows, inside]), pl.DataFrame()
@@ -150,7 +152,7 @@ def _typical(roots: SpanRows, rows: SpanRows) -> tuple[tuple[int, ...], list[Tra
     if lost := names[len(kept) :]:
         said.append(f"nothing was called in {', '.join(lost)}")
     long = roots.select(_LONG).to_series()[kept]
-    if len(kept) > 1 and long[0] > _COLD * long[1:].max():  # type: ignore[operator]
+    if len(kept) > 2 and long[0] > _COLD * long[1:].max():  # type: ignore[operator]
         usual = duration(float(long[1:].median()))  # type: ignore[arg-type]
         said.append(f"{names[0]} came first and took {duration(float(long[0]))}, others {usual}")
         del kept[0]

@@ -152,7 +152,9 @@ def _common(steps: Sequence[Sequence[str]], numbers: Sequence[Sequence[int]]) ->
         if both and both != [""]:
             return [[list(names).index(name) for names in steps] for name in both]
     shared = [number for number in numbers[0] if all(number in each for each in numbers)]
-    return [[list(each).index(number) for each in numbers] for number in shared]
+    if shared:
+        return [[list(each).index(number) for each in numbers] for number in shared]
+    return [[place] * len(steps) for place in range(min(map(len, steps)))]
 
 
 def _moved(
