@@ -212,6 +212,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("in_elements", _GENERATED, _INT, "Elements that a process puts in.", "elements"),
     Attribute("out_elements", _GENERATED, _INT, "Elements that a process gets out.", "elements"),
     Attribute("element_type", _GENERATED, _TEXT, "Data type of these elements."),
+    Attribute("collective_sequence", _GENERATED, _INT,
+        "Number of the collective in its group: the same in all processes."),
     Attribute("allocated_bytes", _ALLOCATING, _INT, "Memory allocated within the span.", "bytes"),
     Attribute("freed_bytes", _ALLOCATING, _INT, "Memory freed within the span.", "bytes"),
     Attribute("peak_bytes", _MEMORY, _INT,

@@ -27,6 +27,6 @@ def warnings_of_all(
     for warning, named in having.items():
         everyone = len(set(named)) == len(names)
         # A count of one process is not that of all.
-        each = "in each process: " if len(names) > 1 and _COUNT.match(warning.message) else ""
-        whose = each if everyone else f"{listed(named)}: "
+        prefix = "in each process: " if len(names) > 1 and _COUNT.match(warning.message) else ""
+        whose = prefix if everyone else f"{listed(named)}: "
         yield TraceWarning(warning.code, whose + warning.message)

@@ -25,11 +25,13 @@ from xsp.reading.importers.kineto.host import host_events
 from xsp.reading.importers.kineto.memory import with_memory
 from xsp.reading.importers.kineto.nesting import Integers, nested
 from xsp.reading.importers.kineto.process import (
+    with_inputs,
     with_launches,
     with_modules,
     with_overheads,
     with_phases,
 )
+from xsp.reading.importers.kineto.rule import broken_rules
 from xsp.reading.importers.kineto.table import Sort, Tables
 from xsp.reading.importers.metrics import CATEGORY, with_profiler_ranges
 from xsp.reading.importers.reading import listed
@@ -121,7 +123,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
     for number, pid in enumerate(processes):
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
-        rows = with_modules(with_phases(rows, around), around)
+        rows = with_inputs(with_modules(with_phases(rows, around), around), around)
         found = steps(marked.filter(own), rows, around)
         rows, found, peak = with_memory(rows, around, memory.filter(own), found)
         rows, outside = with_overheads(rows, overheads)
@@ -197,8 +199,9 @@ def _warnings(
     if chunks.damaged or untimed:
         yield TraceWarning(
             "damaged",
-            f"{counted(chunks.damaged + untimed, 'event')} could not be read and are left out "
-            f"({untimed} without a start or a duration); the others are right",
+            f"{counted(chunks.damaged + untimed, 'event')} could not be read and are left out"
+            + (f" ({untimed} without a start or a duration)" if untimed else "")
+            + "; the others are right",
         )
     if tables.strange:
         yield TraceWarning(
@@ -206,6 +209,7 @@ def _warnings(
             f"xsp does not know and left out: {listed(tables.strange)}",
         )
     yield from doubled_calls(doubled)
+    yield from broken_rules(tables)
     left_out = {
         "call of Python functions": tables.functions,
         "range of the host, repeated on a device": tables.table(Sort.MIRROR).height,

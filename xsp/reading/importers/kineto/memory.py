@@ -7,8 +7,11 @@ not yet released.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from xsp.level import Kind
 from xsp.matching import nearest
@@ -39,7 +42,7 @@ def with_memory(
     changes = changes.sort("start_ns", maintain_order=True)
     memory = _Memory(changes, rows, around)
     size = changes["memory_bytes"].to_numpy()
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "attr.allocated_bytes": memory.within(np.maximum(size, 0)),
         "attr.freed_bytes": memory.within(np.maximum(-size, 0)),
         "attr.peak_bytes": _peaks(changes, rows),

@@ -17,7 +17,7 @@ from xsp.reading.importers.kineto.backward import phases
 from xsp.reading.importers.kineto.nesting import Integers
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_CLASS = "attr.module_class"
+_CLASS, _SHAPES = "attr.module_class", "attr.input_shapes"
 # Attributes of a call, by what CUPTI says that the time in it went to.
 _OVERHEADS: Mapping[str, str] = {
     "Activity Buffer Request": "attr.cupti_overhead_ns",
@@ -89,6 +89,37 @@ def _path(module: str, home: Mapping[str, str | None], own: Mapping[str, str]) -
         names.append(own[module])
         module, at = at, home[at]
     return ".".join(reversed(names))
+
+
+def with_inputs(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
+    """Return rows in which modules without others inside have the shape of their input.
+
+    It is that of the first tensor that their first operator was given, or of the indices where it
+    looks rows of a table up. What a module that holds others was given, its operators do not tell.
+    """
+    if _CLASS not in rows.columns or _SHAPES not in rows.columns:
+        return rows
+    is_module = rows[_CLASS].is_not_null().to_numpy()
+    outer = nearest(around, around, is_module)
+    holding = np.zeros(rows.height, np.bool_)
+    holding[outer[is_module & (outer >= 0)]] = True
+    known = (rows["kind"] == Kind.OP.value) & rows[_SHAPES].list.len().gt(0)
+    first = (
+        pl.DataFrame({"row": np.arange(rows.height), "module": outer})
+        .filter(known.fill_null(value=False), pl.lit((outer >= 0) & ~holding[outer]))
+        .unique("module", keep="first", maintain_order=True)
+    )
+    if not first.height:
+        return rows
+    of_table = rows["name"].gather(first["row"]).str.contains("embedding")
+    given = rows[_SHAPES].gather(first["row"])
+    shape = given.list.get(1, null_on_oob=True).zip_with(of_table, given.list.get(0))
+    one = pl.DataFrame({"module": first["module"], "given": shape}).drop_nulls()
+    inputs = one.select("module", given=pl.col("given").implode().over(pl.int_range(pl.len())))
+    joined = rows.with_columns(module=pl.int_range(pl.len())).join(
+        inputs, on="module", how="left", maintain_order="left"
+    )
+    return joined.with_columns(pl.coalesce(_SHAPES, "given").alias(_SHAPES)).drop("module", "given")
 
 
 def with_overheads(

@@ -52,6 +52,7 @@ _LASTING: Mapping[str, Sort] = {
     "python_function": Sort.PYTHON,
     "runtime": Sort.LAUNCH,
     "kernel": Sort.KERNEL,
+    "mtia_ccp_events": Sort.KERNEL,
     "gpu_memcpy": Sort.MEMCPY,
     "memcpy": Sort.MEMCPY,
     "gpu_memset": Sort.MEMSET,
@@ -89,7 +90,7 @@ _INTEGERS: Mapping[Sort, tuple[str, ...]] = {
     Sort.KERNEL: (*_WORK, "graph", "graph_node", "registers", "shared_memory", "occupancy"),
     Sort.MEMCPY: (*_WORK, "graph", "graph_node", "bytes"),
     Sort.MEMSET: (*_WORK, "graph", "graph_node", "bytes"),
-    Sort.SYNC: _WORK,
+    Sort.SYNC: (*_WORK, "recorded_by"),
     Sort.MEMORY: ("memory_bytes", "address", "device_type", "device_id"),
 }
 _TEXTS: Mapping[Sort, tuple[str, ...]] = {
@@ -98,7 +99,7 @@ _TEXTS: Mapping[Sort, tuple[str, ...]] = {
     Sort.KERNEL: ("grid", "block"),
 }
 # Attributes of a collective operation: the argument of the event, and the type.
-_COLLECTIVE: Mapping[str, tuple[str, Any]] = {
+COLLECTIVE: Mapping[str, tuple[str, Any]] = {
     "attr.collective": ("collective", pl.String),
     "attr.collective_group": ("group", pl.String),
     "attr.group_size": ("group_size", pl.Int64),
@@ -106,6 +107,7 @@ _COLLECTIVE: Mapping[str, tuple[str, Any]] = {
     "attr.in_elements": ("in_elements", pl.Int64),
     "attr.out_elements": ("out_elements", pl.Int64),
     "attr.element_type": ("element_type", pl.String),
+    "attr.collective_sequence": ("collective_sequence", pl.Int64),
 }
 _INSTANT = (Sort.MEMORY, Sort.FORWARD, Sort.BACKWARD)
 _MAY_BE_COLLECTIVE = (Sort.OP, Sort.KERNEL)
@@ -230,7 +232,7 @@ class Tables:
         said = [self.texts.values[number] for number in known]
         columns = [
             pl.Series(name, [each[at] for each in said]).cast(dtype, strict=False)
-            for at, (name, (_, dtype)) in enumerate(_COLLECTIVE.items())
+            for at, (name, (_, dtype)) in enumerate(COLLECTIVE.items())
         ]
         made = pl.DataFrame([known.alias("number"), *columns])
         joined = numbers.to_frame("number").join(
@@ -278,8 +280,8 @@ def _name(event: Event) -> str:
 
 
 def _collective(args: Args) -> tuple[str | None, ...]:
-    """List the facts about a collective operation, in the order of `_COLLECTIVE`."""
-    found = (getattr(args, name) for name, _ in _COLLECTIVE.values())
+    """List the facts about a collective operation, in the order of `COLLECTIVE`."""
+    found = (getattr(args, name) for name, _ in COLLECTIVE.values())
     return tuple(None if value is None else str(value) for value in found)
 
 

@@ -205,7 +205,8 @@ def _without_contents(frame: pl.DataFrame, left: LeftOut) -> pl.DataFrame:
     """
     lasting = frame.filter(_LONG > 0).with_row_index("row")
     order = np.zeros(lasting.height, np.int64)
-    around = enclosing(*(lasting[name].to_numpy() for name in ("line", *_TIMES)), order)
+    line, start, end = (lasting[name].to_numpy() for name in ("line", *_TIMES))
+    around = enclosing(line, start, end, order)
     held = lasting.with_columns(outer=around).filter(pl.col("outer") >= 0)
     if not held.height:
         return frame
@@ -232,6 +233,7 @@ def _without_contents(frame: pl.DataFrame, left: LeftOut) -> pl.DataFrame:
 # Reads attributes of kernels and copies from their descriptions in XPlane's notation.
 
 _NAME = re.compile(r"^Mem(?:cpy|set)(?P<way>[HDPA]2[HDPA])?", re.IGNORECASE)
+_WORDED = re.compile(r"(Host|Device|Peer|Array)To(Host|Device|Peer|Array)")
 _MEMORIES = {"pageable", "pinned", "device", "array", "managed"}
 
 
@@ -261,12 +263,14 @@ def memory_attributes(details: pl.Series) -> dict[str, pl.Series]:
 def direction(name: str) -> str | None:
     """Return from where to where a copy goes, by its name in the file.
 
-    >>> direction("MemcpyH2D"), direction("MemcpyP2P"), direction("MemcpyOther")
-    ('HtoD', 'PtoP', None)
+    >>> [direction(name) for name in ("MemcpyH2D", "MemcpyP2P", "CopyDeviceToDevice", "Memcpy")]
+    ['HtoD', 'PtoP', 'DtoD', None]
     """
     found = _NAME.match(name)
-    way = found["way"] if found else None
-    return way.upper().replace("2", "to") if way else None
+    if found and found["way"]:
+        return found["way"].upper().replace("2", "to")
+    words = _WORDED.search(name)
+    return f"{words[1][0]}to{words[2][0]}" if words else None
 
 
 def _each(details: pl.Series, value_of: Callable[[str], Any], dtype: Any) -> pl.Series:
