@@ -75,6 +75,7 @@ _SORTS: Mapping[tuple[str, str], Sort] = {
 # from calls to what they launched.
 _REDUNDANT = frozenset({("X", "trace"), ("i", "")})
 _REDUNDANT_PHASES = frozenset({"M", "s", "t", "f"})
+_ARROW = "ac2g"  # lines from calls to what they launched, which correlation ids tell as well
 _MODULE = "nn.Module: "
 _MEMORY = "[memory]"
 
@@ -178,15 +179,23 @@ class Tables:
             self._take_ranks(events)
         alike: dict[tuple[str, str | None], list[Event]] = defaultdict(list)
         for event in events:
-            alike[event.ph, event.cat].append(event)
+            if event.cat != _ARROW:
+                alike[event.ph, event.cat].append(event)
         for (phase, category), members in alike.items():
             key = phase, (category or "").lower()
             sort = _SORTS.get(key)
             if sort is Sort.PYTHON:
-                modules = [event for event in members if _name(event).startswith(_MODULE)]
+                names = _names(members)
+                modules = [
+                    e for e, name in zip(members, names, strict=True) if name.startswith(_MODULE)
+                ]
                 self._parts[Sort.MODULE].append(self._columns(Sort.MODULE, modules))
                 if self._python:
-                    others = [event for event in members if not _name(event).startswith(_MODULE)]
+                    others = [
+                        e
+                        for e, name in zip(members, names, strict=True)
+                        if not name.startswith(_MODULE)
+                    ]
                     self._parts[Sort.PYTHON].append(self._columns(Sort.PYTHON, others))
                 else:
                     self.functions += len(members) - len(modules)
@@ -256,7 +265,7 @@ class Tables:
         if sort not in _INSTANT:
             end = start + nanoseconds([event.dur for event in events])
         columns = {
-            "name": self.texts.numbers([_name(event) for event in events]),
+            "name": self.texts.numbers(_names(events)),
             "start_ns": start,
             "end_ns": end,
             "pid": integers([event.pid for event in events]),
@@ -275,8 +284,9 @@ class Tables:
         return pl.DataFrame(columns)
 
 
-def _name(event: Event) -> str:
-    return event.name if isinstance(event.name, str) else str(event.name)
+def _names(events: list[Event]) -> list[str]:
+    names = [event.name for event in events]
+    return names if set(map(type, names)) <= {str} else list(map(str, names))
 
 
 def _collective(args: Args) -> tuple[str | None, ...]:
