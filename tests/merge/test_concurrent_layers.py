@@ -18,7 +18,7 @@ from xsp.provider import SpanRows, span_rows
 from xsp.reading.correlation import correlate
 from xsp.reading.merge import Merged, merge
 from xsp.trace import integrity
-from xsp_levels.framework.scope import layered
+from xsp.scope import layered
 
 _RUNGS = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 _MAIN = 1
