@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from xsp.level import Kind
+from xsp.matching import nearest
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.reading.correlation import enclosing
 from xsp.scope import layered, node_layers
 
 _PROGRAM = r"^PjitFunction\(.+\)$"  # a call of a jitted function
@@ -22,6 +25,7 @@ def in_layers(rows: SpanRows, steps: SpanRows) -> SpanRows:
     if not rows.height:
         return rows
     of_graph = (rows["attr.framework"] == "tensorflow") & rows["attr.scope"].str.contains("/")
+    rows = rows.with_columns(parent_id=pl.when(of_graph).then(_asked(rows)).otherwise("parent_id"))
     ops = rows.filter(of_graph.fill_null(value=False))
     known = {node: node_layers(node) for node in ops["attr.scope"].unique().to_list()}
     if not any(layers for layers, _ in known.values()):
@@ -33,6 +37,19 @@ def in_layers(rows: SpanRows, steps: SpanRows) -> SpanRows:
     others = rows.filter(~of_graph.fill_null(value=False))
     made = layered(ops, paths, steps=number.cast(pl.Int64), phases=phases)
     return concat_rows([others, made])
+
+
+def _asked(rows: SpanRows) -> pl.Series:
+    """Return what each row, or else the innermost row around it on its thread, states as parent.
+
+    The run of a graph is on the thread that asked for it; its operators run on others, where each
+    lies in a range that states the run.
+    """
+    thread, start, end = (rows[name].to_numpy() for name in ("thread", "start_ns", "end_ns"))
+    around = enclosing(thread, start, end, np.zeros(rows.height, np.int64))
+    stated = rows["parent_id"]
+    found = nearest(around, np.arange(rows.height), stated.is_not_null().to_numpy())
+    return stated.gather(pl.Series(found).set(pl.Series(found < 0), None))
 
 
 def program_calls(rows: SpanRows) -> SpanRows:
