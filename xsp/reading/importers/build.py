@@ -35,7 +35,10 @@ _LATEST = 2**62  # wall-clock time of a trace, in ns
 
 
 def load(
-    *files: str | PathLike[str], steps: bool = True, progress: bool | Progress | None = None
+    *files: str | PathLike[str],
+    steps: bool = True,
+    batch: int | None = None,
+    progress: bool | Progress | None = None,
 ) -> Trace:
     """Load a trace: a file that xsp saved, or files that other tools recorded.
 
@@ -45,6 +48,8 @@ def load(
             of several processes has a child for each, and metrics join their kernels.
         steps: Whether the steps that a file marks become the steps of the trace, by default True;
             False: the whole recording is one step.
+        batch: How many samples a step of recordings of other tools processes, which their files
+            do not tell. Throughput and the batch size of analyses come from it.
         progress: Whether to draw a bar on standard error; None (default): for large files on a
             terminal. Or a function that takes the fraction read.
 
@@ -52,7 +57,7 @@ def load(
         TraceFormatError: A file is in no known format, nothing of it can be read, or the files
             make no trace together.
         OSError: A file cannot be opened; as Python raises it.
-        ValueError: No file is given.
+        ValueError: No file is given, or the batch size is no positive number.
 
     Example:
         A trace of xsp, one of torch.profiler, and that of two ranks::
@@ -64,7 +69,11 @@ def load(
     paths = [Path(file) for file in files]
     if not paths:
         raise ValueError("No file is given. Name at least one: xsp.load('train.xsp').")
+    if batch is not None and batch < 1:
+        raise ValueError(f"The batch size is not positive ({batch}). Give the samples of a step.")
     own = [path for path in paths if is_own(path)]
+    if own and batch is not None:
+        raise ValueError(f"A trace of xsp has its batch size ({own[0]}). Leave batch out.")
     if own and len(paths) == 1:
         return load_own(own[0])
     if own:
@@ -74,7 +83,11 @@ def load(
     size = sum(path.stat().st_size for path in paths)
     wanted = False if progress is None and size < _LARGE else progress
     with progress_bar(wanted, "reading") as report:
-        return _trace(paths, _Reading(report, size), steps=steps)
+        made = _trace(paths, _Reading(report, size), steps=steps)
+    if batch is None:
+        return made
+    settings = {**made.metadata.get("settings", {}), "batch": batch}
+    return Trace(made.spans, {**made.metadata, "settings": settings}, made.typical_runs)
 
 
 read = load  # its name in earlier versions

@@ -34,6 +34,7 @@ class Recording:
             if the file does not tell.
         rank: Number of the process among those of a distributed program; None if unknown.
         host: Name of the machine; empty if unknown.
+        peak_bytes: Most memory held at one time in a recording without steps; None if unknown.
     """
 
     tool: str
@@ -45,6 +46,7 @@ class Recording:
     unix_ns: int | None = None
     rank: int | None = None
     host: str = ""
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,10 +43,20 @@ Examples:
 @click.command("import", help=_HELP, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="Samples in a step, which such files do not tell.",
+)
 @click.option("--whole", is_flag=True, help="The whole recording, not a typical one of its steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
 def import_files(
-    files: tuple[Path, ...], output: Path | None, *, whole: bool, as_json: bool
+    files: tuple[Path, ...],
+    output: Path | None,
+    *,
+    batch: int | None,
+    whole: bool,
+    as_json: bool,
 ) -> None:
     """Read files of other tools."""
     from xsp.machine import check_writable  # noqa: PLC0415
@@ -67,13 +77,13 @@ def import_files(
         if any(to.resolve() == file.resolve() for file in files):
             raise click.UsageError(f"-o would replace an input file ({to}). Choose another name.")
         check_writable(to)
-    trace = read(files, steps=not whole)
+    trace = read(files, steps=not whole, batch=batch)
     terminal.show(terminal.as_json(trace) if as_json else str(trace))
     if to is not None:
         terminal.say(terminal.saved(trace, to))
 
 
-def read(files: Sequence[Path], *, steps: bool = True) -> Trace:
+def read(files: Sequence[Path], *, steps: bool = True, batch: int | None = None) -> Trace:
     """Return the trace of files, those of xsp itself or those of other tools."""
     from xsp.trace import is_own, load  # noqa: PLC0415
 
@@ -81,7 +91,7 @@ def read(files: Sequence[Path], *, steps: bool = True) -> Trace:
         return load(files[0])
     from xsp.reading.importers import read as read_files  # noqa: PLC0415
 
-    return read_files(*files, steps=steps)
+    return read_files(*files, steps=steps, batch=batch)
 
 
 def _name(files: Sequence[Path]) -> str:

@@ -77,7 +77,15 @@ def named(metrics: pl.DataFrame) -> pl.DataFrame:
         A kernel has a metric at most once with one of the first two states.
     """
     read = numbers(metrics["text"])
-    told = metrics.with_columns(value=read.values, ambiguous=read.ambiguous, unknown=read.unknown)
+    # Nanoseconds are whole: their marks stand between thousands in any language.
+    whole = pl.col("ambiguous") & pl.col("unit").is_in(_NANOSECONDS)
+    thousands = pl.col("text").str.replace_all(r"[.,]", "").cast(pl.Float64, strict=False)
+    told = metrics.with_columns(
+        value=read.values, ambiguous=read.ambiguous, unknown=read.unknown
+    ).with_columns(
+        value=pl.when(whole).then(thousands).otherwise("value"),
+        ambiguous=pl.col("ambiguous") & ~whole,
+    )
     told = told.join(_names(metrics), on=["metric", "unit"], how="left", maintain_order="left")
     told = told.with_columns(value=pl.col("value") * pl.col("factor")).with_columns(state=_state())
     told = _once(told)
@@ -189,11 +197,12 @@ def _known(columns: Mapping[str, pl.Series], kernels: int) -> list[pl.Series]:
 
 # Finds the factor and the unit of xsp for a unit that Nsight Compute writes.
 
+_NANOSECONDS = ("ns", "nsec", "nsecond")
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "second"), 1e9),
     **dict.fromkeys(("ms", "msec", "msecond"), 1e6),
     **dict.fromkeys(("us", "usec", "usecond", "\u00b5s", "\u03bcs"), 1e3),
-    **dict.fromkeys(("ns", "nsec", "nsecond"), 1.0),
+    **dict.fromkeys(_NANOSECONDS, 1.0),
 }
 _PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
 _COUNTED = re.compile(
