@@ -332,15 +332,20 @@ def _device_blocks(each: Beside, most: int, width: int) -> Iterator[list[str]]:
             ordered, "device_verdict", "own_device_difference_ns", whole, DEVICE_TIME
         )
         noun = "layer" if set(inside["kind"]) == {Kind.LAYER.value} else "span"
-        lines = [*_spans(each, kept, ("device_", "device"), most, width), *_left(left, noun)]
-        yield [f"device time of {noun}s:", *lines]
+        lines = _spans(each, kept, ("device_", "device"), most, width)
+        yield _titled(f"device time of {noun}s:", lines, _left(left, noun))
     for by, keys in GROUPS.items():
         table = each.device.filter(pl.col("by") == by)
         if by == "operator and shapes" and table["operator"].is_unique().all():
             continue  # it says no more than the block before
         kept, left = noteworthy(table, "verdict", "difference_ns", whole, DEVICE_TIME)
-        lines = _device_lines(each, kept, keys, most, width) + _left(left, _NOUNS[by])
-        yield [f"device time by {by}:", *lines]
+        lines = _device_lines(each, kept, keys, most, width)
+        yield _titled(f"device time by {by}:", lines, _left(left, _NOUNS[by]))
+
+
+def _titled(title: str, lines: list[str], left: list[str]) -> list[str]:
+    """Return a table below its title; without rows, what was left out beside it."""
+    return [title, *lines, *left] if lines else [f"{title} {', '.join(left)}"]
 
 
 DEVICE_TIME = "the device time"
