@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from device_samples import Row, call, rows_of, timeline, work
 
 from xsp.analyses import collectives, copies, stream_queue
 
 
-def copy(start: int, end: int, size: int | None, way: str = "HtoD", **more: object) -> Row:
-    about = {"kind": "memcpy", "name": f"memcpy {way}", "direction": way, "transfer_bytes": size}
-    return work(start, end, **about, **more)
+def copy(start: int, end: int, size: int | None, way: str = "HtoD") -> Row:
+    about: dict[str, Any] = {
+        "kind": "memcpy",
+        "name": f"memcpy {way}",
+        "direction": way,
+        "transfer_bytes": size,
+    }
+    return work(start, end, None, **about)
 
 
 def test_copies_have_a_bandwidth_in_each_direction() -> None:
@@ -43,9 +50,14 @@ def test_a_queue_is_full_where_the_host_is_far_ahead_and_empty_where_it_is_not()
 
 
 def reduce(rank: int, start: int, end: int) -> Row:
-    sizes = {"in_elements": 100, "out_elements": 100, "element_type": "float", "group_size": 2}
-    name = {"name": "ncclDevKernel_AllReduce", "collective": "allreduce"}
-    return work(start, end, device=rank, inside=rank + 1, **name, **sizes)
+    sizes: dict[str, Any] = {
+        "in_elements": 100,
+        "out_elements": 100,
+        "element_type": "float",
+        "group_size": 2,
+    }
+    name: dict[str, Any] = {"name": "ncclDevKernel_AllReduce", "collective": "allreduce"}
+    return work(start, end, None, device=rank, inside=rank + 1, **name, **sizes)
 
 
 def test_of_each_collective_the_wait_for_the_last_rank_is_apart() -> None:

@@ -26,12 +26,6 @@ COMMUNICATION = (
     r"|reduce_?scatter|all_?to_?all"
 )
 
-# Calls in which a thread only waits: for another thread, for a file, or for time to pass.
-WAITING = (
-    r"^_*(p?poll|p?select|epoll_p?wait2?|sem_(timed|clock)?wait|futex\w*|pthread_join"
-    r"|pthread_(cond_(timed|clock)?|barrier_)wait|sigwait\w*|(clock_)?nanosleep|u?sleep|wait(pid|4)?)$"
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -171,18 +165,6 @@ def reached_before(group: Ints, end: Ints) -> tuple[Ints, Bools]:
     reached = np.roll(np.maximum.accumulate(end + apart) - apart, 1)
     reached[first] = 0
     return reached, first
-
-
-@once_per_trace
-def waiting(tree: Tree) -> Bools:
-    """Return which spans are calls in which a thread other than that of its parent only waits.
-
-    Where nothing of a trace waits for such a thread, what it waits for determines nothing.
-    """
-    calls = tree.is_of(Kind.SYSCALL) & tree.spans["name"].str.contains(WAITING).to_numpy()
-    thread = tree.spans["thread"].fill_null(-1).to_numpy()
-    found: Bools = calls & (tree.parent >= 0) & (thread != thread[tree.parent])
-    return found
 
 
 @once_per_trace

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 
 from xsp.answer.analyses.kept import once_per_trace
+from xsp.answer.analyses.shape import shapes_text
 from xsp.answer.analyses.tree import Floats, Tree
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.matching import Ints, half_width, summarize
@@ -75,12 +76,6 @@ def step_device_ns(trace: Trace) -> Floats | None:
     """Return the time in which devices worked in each step; None where that is not kept."""
     kept = trace.metadata.get("steps") or {}
     return np.array(kept["device_ns"], np.float64) if "device_ns" in kept else None
-
-
-def shapes_text(shapes: pl.Series) -> pl.Series:
-    """Return shapes as text, such as `1×3×224×224, 64×3×7×7`."""
-    one = pl.element().cast(pl.List(pl.String)).list.join("×").replace("", "scalar").fill_null("?")
-    return shapes.list.eval(one).list.join(", ")
 
 
 def _of_steps(tree: Tree, kept: Mapping[str, Any]) -> DeviceWork:

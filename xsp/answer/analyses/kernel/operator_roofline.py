@@ -6,11 +6,11 @@ import numpy as np
 import polars as pl
 
 from xsp.answer.analyses.contract import Need, analysis
-from xsp.answer.analyses.device.device_work import shapes_text
 from xsp.answer.analyses.kernel.intensity import COLUMNS, ROOF_COLUMNS, with_intensity, with_roof
 from xsp.answer.analyses.kernel.kernel_information import SOURCE_COLUMN, WORK_COLUMNS
 from xsp.answer.analyses.layer_type import layer_types
 from xsp.answer.analyses.owned_work import work_by_owner
+from xsp.answer.analyses.shape import shapes_text
 from xsp.answer.analyses.structure.sums import calls, launched, on_host, share_pct
 from xsp.answer.analyses.tree import Tree
 from xsp.answer.analyses.work import roof_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.answer.analyses.contract import Need, analysis
-from xsp.answer.analyses.device.device_work import shapes_text
+from xsp.answer.analyses.shape import shapes_text
 from xsp.answer.analyses.structure.sums import (
     device_total_ns,
     grouped,

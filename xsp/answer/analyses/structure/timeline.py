@@ -12,9 +12,9 @@ from bisect import bisect_left
 import numpy as np
 import polars as pl
 
-from xsp.answer.analyses.device.activity import waiting
 from xsp.answer.analyses.structure.sums import Bools
 from xsp.answer.analyses.tree import Floats, Tree
+from xsp.answer.analyses.waiting import waiting
 from xsp.matching import Ints
 
 _LITTLE = 0.1  # of what ran on another thread: so much may its parent's do beside it

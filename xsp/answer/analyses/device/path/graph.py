@@ -11,10 +11,11 @@ from functools import cached_property
 import numpy as np
 import polars as pl
 
-from xsp.answer.analyses.device.activity import Bools, Work, apart, processes_of, waiting
+from xsp.answer.analyses.device.activity import Bools, Work, apart, processes_of
 from xsp.answer.analyses.device.path.longest_path import Points
 from xsp.answer.analyses.device.path.stream_lane import Streams, event_joins, stream_points
 from xsp.answer.analyses.tree import Tree
+from xsp.answer.analyses.waiting import waiting
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.matching import Ints
 
