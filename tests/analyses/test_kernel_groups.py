@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -9,6 +11,7 @@ import pytest
 from device_samples import rows_of, timeline, work
 from hand_made import row, trace_of
 
+import xsp
 from xsp.analyses import (
     kernel_by_name,
     kernel_by_type,
@@ -19,6 +22,9 @@ from xsp.analyses import (
 )
 from xsp.trace import Trace
 
+TRACES = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
+KINETO = TRACES / "kineto"
+EXPECTED = KINETO / "expected"
 T4 = {"devices": ["Tesla T4"]}
 
 
@@ -111,3 +117,27 @@ def test_a_trace_without_steps_is_one_row() -> None:
     assert rows_of(step_latency(timeline(100)), "step", "latency_ns", "median_pct") == [
         ("step", 100, 100)
     ]
+
+
+@pytest.mark.skipif(not EXPECTED.is_dir(), reason="needs the real traces (XSP_TRACES)")
+@pytest.mark.parametrize("name", ["h100-vit", "h100-bert-small"])
+def test_spread_and_operators_of_recordings_are_what_another_tool_finds(name: str) -> None:
+    # TraceLens's tables of the same files, in µs.
+    recording = xsp.load(KINETO / f"{name}.json.gz")
+    theirs = pl.read_csv(EXPECTED / f"{name}.kernel_summary.csv").filter(
+        pl.col("Parent cpu_op").is_not_null()
+    )
+    duration = "Kernel duration (µs)"
+    spread = theirs.group_by(full_name="Kernel name").agg(
+        pl.min(f"{duration}_min"), pl.max(f"{duration}_max")
+    )
+    both = kernel_by_name(recording).join(spread, on="full_name")
+    assert both.height > 5
+    assert both["least_ns"].to_list() == pytest.approx((both[f"{duration}_min"] * 1e3).to_list())
+    assert both["most_ns"].to_list() == pytest.approx((both[f"{duration}_max"] * 1e3).to_list())
+    summary = pl.read_csv(EXPECTED / f"{name}.ops_summary.csv")
+    times = dict(zip(summary["name"], summary["total_direct_kernel_time_sum"] * 1e3, strict=True))
+    ours = operator_roofline(recording).group_by("operator").agg(pl.sum("time_ns"))
+    named = {name: ns for name, ns in ours.iter_rows() if name in times}
+    assert len(named) > 5
+    assert named == pytest.approx({name: times[name] for name in named}, rel=1e-3)
