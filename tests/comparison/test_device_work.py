@@ -55,6 +55,8 @@ def test_the_kernel_the_operator_and_the_layer_that_got_slower_are_told() -> Non
     assert set(found.table["verdict"]) == {"not significant"}
     assert ": no significant difference; device time 151 µs, 351 µs: " in found.text()
     assert "1 kernel unchanged within their error bars" in found.text()
+    assert "| `Net/fc` | +200 ± 2 µs |" in found.markdown()
+    assert "device time by kernel" in found._repr_html_()
 
 
 def test_shapes_of_one_operator_are_apart() -> None:

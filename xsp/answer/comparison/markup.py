@@ -12,16 +12,15 @@ from collections.abc import Iterator, Sequence
 import polars as pl
 from markupsafe import Markup
 
-from xsp.answer.comparison.device import GROUPS, title
+from xsp.answer.comparison.device import title
 from xsp.answer.comparison.text import (
-    DEVICE_TIME,
     Beside,
     Row,
     Table,
     alone,
     became,
     calls_of,
-    noteworthy,
+    device_parts,
     percent,
     place_of,
     settings_table,
@@ -89,17 +88,26 @@ def _tables(each: Beside, most: int) -> Iterator[Table]:
             head = (key.replace("_", " "), "difference", "", "before", "after", "")
             rows = table.iter_rows(named=True)
             yield head, [[row[key] or NOTHING, *sum_cells(row)] for row in rows]
-    for by in GROUPS:
-        whole = float(each.device.filter(pl.col("by") == "kernel")["device_a_ns"].sum())
-        table = each.device.filter(pl.col("by") == by)
-        kept, _ = noteworthy(table, "verdict", "difference_ns", whole, DEVICE_TIME)
-        if kept.height:
-            head = (f"device time by {by}", "difference", "", "before", "after", "")
-            yield head, [_worked(row) for row in kept[:most].iter_rows(named=True)]
+    for part in device_parts(each):
+        if part.rows.height:
+            head = (part.title, "difference", "", "before", "after", "")
+            cells = _worked if part.keys else _worked_span
+            yield head, [cells(row) for row in part.rows[:most].iter_rows(named=True)]
+
+
+def _worked_span(row: Row) -> list[str]:
+    """Return the cells of what a device did for a span."""
+    return [
+        shorten(printable(place_of(row)), _LONGEST),
+        signed(row["device_difference_ns"], row["device_difference_high_ns"]),
+        percent(row["device_ratio"]),
+        *(duration(row[f"device_{side}_ns"]) for side in "ab"),
+        row["device_verdict"] or row["change"],
+    ]
 
 
 def _worked(row: Row) -> list[str]:
-    """Return the cells of what a device did, for Markdown and HTML."""
+    """Return the cells of what a device did by kernel or operator."""
     return [
         shorten(printable(title(row)), _LONGEST),
         signed(row["difference_ns"], row["difference_high_ns"]),

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -307,7 +307,7 @@ def _span_lines(each: Beside, most: int, width: int) -> Iterator[list[str]]:
         return
     yield [each.verdicts]
     inside = each.table[1:]
-    kept, left = noteworthy(
+    kept, left = _noteworthy(
         inside, "verdict", "own_difference_ns", each.table["latency_a_ns"][0], "the latency"
     )
     noun = "layer" if set(inside["kind"]) == {Kind.LAYER.value} else "span"
@@ -317,30 +317,50 @@ def _span_lines(each: Beside, most: int, width: int) -> Iterator[list[str]]:
         yield ["not the same any more:", *lines, *_rest(len(others) - most)]
 
 
-def _device_blocks(each: Beside, most: int, width: int) -> Iterator[list[str]]:
-    """Yield what devices did: of spans, by kernel, by operator, and by operator and shapes."""
+class DevicePart(NamedTuple):
+    """What devices did in two traces, summed up in one way.
+
+    Attributes:
+        title: What the rows are.
+        keys: Columns that name a row; none of spans.
+        rows: The rows that changed.
+        left: How many others there are, and why they are left out.
+    """
+
+    title: str
+    keys: Sequence[str]
+    rows: pl.DataFrame
+    left: list[str]
+
+
+def device_parts(each: Beside) -> Iterator[DevicePart]:
+    """Yield what devices did: for spans, by kernel, by operator, and by operator and shapes."""
     if not each.device.height:
         return
     whole = float(each.device.filter(pl.col("by") == "kernel")["device_a_ns"].sum())
-    inside = each.table[1:].filter(
-        (pl.col("device_a_ns").fill_null(0.0) + pl.col("device_b_ns").fill_null(0.0)) > 0
-    )
+    sides = [pl.col(f"device_{side}_ns").fill_null(0.0) for side in "ab"]
+    inside = each.table[1:].filter(sides[0] + sides[1] > 0)
     if inside.height:
-        cost = pl.col("own_device_difference_ns").abs()
-        ordered = inside.sort(cost, descending=True, nulls_last=True, maintain_order=True)
-        kept, left = noteworthy(
-            ordered, "device_verdict", "own_device_difference_ns", whole, DEVICE_TIME
-        )
+        own = "own_device_difference_ns"
+        ordered = inside.sort(pl.col(own).abs(), descending=True, nulls_last=True)
+        kept, left = _noteworthy(ordered, "device_verdict", own, whole, _DEVICE_TIME)
         noun = "layer" if set(inside["kind"]) == {Kind.LAYER.value} else "span"
-        lines = _spans(each, kept, ("device_", "device"), most, width)
-        yield _titled(f"device time of {noun}s:", lines, _left(left, noun))
+        yield DevicePart(f"device time of {noun}s", (), kept, _left(left, noun))
     for by, keys in GROUPS.items():
         table = each.device.filter(pl.col("by") == by)
         if by == "operator and shapes" and table["operator"].is_unique().all():
-            continue  # it says no more than the block before
-        kept, left = noteworthy(table, "verdict", "difference_ns", whole, DEVICE_TIME)
-        lines = _device_lines(each, kept, keys, most, width)
-        yield _titled(f"device time by {by}:", lines, _left(left, _NOUNS[by]))
+            continue  # it says no more than the part before
+        kept, left = _noteworthy(table, "verdict", "difference_ns", whole, _DEVICE_TIME)
+        yield DevicePart(f"device time by {by}", keys, kept, _left(left, _NOUNS[by]))
+
+
+def _device_blocks(each: Beside, most: int, width: int) -> Iterator[list[str]]:
+    for part in device_parts(each):
+        if part.keys:
+            lines = _device_lines(each, part.rows, part.keys, most, width)
+        else:
+            lines = _spans(each, part.rows, ("device_", "device"), most, width)
+        yield _titled(f"{part.title}:", lines, part.left)
 
 
 def _titled(title: str, lines: list[str], left: list[str]) -> list[str]:
@@ -348,19 +368,20 @@ def _titled(title: str, lines: list[str], left: list[str]) -> list[str]:
     return [title, *lines, *left] if lines else [f"{title} {', '.join(left)}"]
 
 
-DEVICE_TIME = "the device time"
+_DEVICE_TIME = "the device time"
 _NOUNS = {"kernel": "kernel", "operator": "operator", "operator and shapes": "row"}
 _SMALL = 0.01  # of the whole: smaller differences without an interval are only counted
 
 
-def noteworthy(
+def _noteworthy(
     table: pl.DataFrame, verdict: str, difference: str, whole: float | None, noun: str
 ) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
     """Return the rows that changed, and how many others there are and why they are left out."""
     here = table.with_columns(
         small=pl.col(difference).abs().fill_null(0.0) < _SMALL * (whole or 0.0)
     )
-    is_same = pl.col("change") == Change.SAME.value if "change" in table.columns else pl.lit(True)
+    of_spans = verdict == "verdict" and "change" in table.columns
+    is_same = pl.col("change") == Change.SAME.value if of_spans else pl.lit(True)
     said = pl.col(verdict)
     same = (is_same & (said == Verdict.NOT_SIGNIFICANT)).fill_null(False)
     unknown = (is_same & (said == Verdict.UNKNOWN) & pl.col("small")).fill_null(False)
