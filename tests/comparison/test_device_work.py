@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 from recorded_steps import recorded
+from samples import Node, pipeline, trace
 
 import xsp
 from xsp.answer.comparison import parse_condition
@@ -95,6 +96,22 @@ def test_a_rare_kernel_takes_no_interval_away() -> None:
     assert by(found, "kernel")["fill"] == (0, "not significant")
     (outcome,) = parse_condition("device time > 5%").outcomes(found)
     assert outcome.holds
+
+
+def test_a_rare_kernel_takes_no_interval_away_where_xsp_measured() -> None:
+    def measured(gemm_ns: int) -> Trace:
+        where = {"device": 0, "stream": 7}
+        rare = where | {"latency_low_ns": None, "latency_high_ns": None}
+        kernels = [Node("kernel", "gemm", gemm_ns, [], {}, where),
+                   Node("kernel", "fill", 1_000, [], {}, rare)]  # fmt: skip
+        root = pipeline("predict", *kernels, own_ns=500_000)
+        root.columns = {"device_ns": gemm_ns + 1_000.0}
+        return trace(root, intervals="across 3 processes")
+
+    found = xsp.compare(measured(100_000), measured(200_000))
+    device = found.summary.filter(pl.col("quantity") == "device_ns").row(0, named=True)
+    assert (device["difference"], device["verdict"]) == (100_000, "slower")
+    assert by(found, "kernel") == {"gemm": (100_000, "slower"), "fill": (0, "not significant")}
 
 
 def test_of_single_steps_there_is_no_interval_and_that_is_said() -> None:

@@ -133,8 +133,12 @@ def _of_spans(tree: Tree) -> DeviceWork:
     times = [
         tree.spans[name][rows].cast(pl.Float64).fill_null(np.nan).to_numpy() for name in _TIMES
     ]
-    times[0] = np.nan_to_num(times[0])
-    return DeviceWork(groups, np.array(times), by_step=False)
+    value, low, high = np.nan_to_num(times[0]), times[1], times[2]
+    # What one of many runs did has no interval: it may take as much again, or nothing.
+    rare = np.isnan(low) | np.isnan(high)
+    if not rare.all():
+        low, high = np.where(rare, 0.0, low), np.where(rare, 2 * value, high)
+    return DeviceWork(groups, np.array([value, low, high]), by_step=False)
 
 
 def _at(values: pl.Series, rows: Ints) -> pl.Series:
