@@ -28,6 +28,19 @@ def _kernel_by_name(table: pl.DataFrame) -> figure:
     return by_size(table, "latency_ns", name="kernel", shown=shown, colors=colors)
 
 
+def _kernel_by_type(table: pl.DataFrame) -> figure:
+    shown = ("type", "count", "latency_ns", "share_pct", *WORK[:-1], "operators")
+    shown = tuple(name for name in shown if name in table.columns)
+    named = table.with_columns(pl.col("type").fill_null("not known"))
+    colors = [KINDS[Kind.KERNEL]] * table.height
+    return by_size(named, "latency_ns", name="type", shown=shown, colors=colors)
+
+
+def _operator_roofline(table: pl.DataFrame) -> figure:
+    placed = table.filter(pl.col("flops_per_s").is_not_null())
+    return roofline(placed, size="time_ns", shown=("operator", "shapes", "time_ns", *WORK))
+
+
 def _layer_kernel_metrics(table: pl.DataFrame) -> Row | figure:
     shown = ("layer", "type", "flops", "read_bytes", "write_bytes", "work_source", "path")
     if not table.height:
@@ -55,6 +68,8 @@ def _layer_roofline(table: pl.DataFrame) -> figure:
 
 kernel_roofline = Picture("kernel-roofline", _kernel_roofline)
 kernel_by_name = Picture("kernel-by-name", _kernel_by_name)
+kernel_by_type = Picture("kernel-by-type", _kernel_by_type)
+operator_roofline = Picture("operator-roofline", _operator_roofline)
 layer_kernel_metrics = Picture("layer-kernel-metrics", _layer_kernel_metrics)
 layer_device_time = Picture("layer-device-time", _layer_device_time)
 layer_roofline = Picture("layer-roofline", _layer_roofline)
