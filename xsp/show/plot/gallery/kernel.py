@@ -29,8 +29,15 @@ def _kernel_by_name(table: pl.DataFrame) -> figure:
 
 
 def _kernel_by_type(table: pl.DataFrame) -> figure:
-    shown = ("type", "count", "latency_ns", "share_pct", *WORK[:-1], "operators")
-    shown = tuple(name for name in shown if name in table.columns)
+    shown = (
+        "type",
+        "count",
+        "latency_ns",
+        "share_pct",
+        "flops_per_byte",
+        "flops_per_s",
+        "operators",
+    )
     named = table.with_columns(pl.col("type").fill_null("not known"))
     colors = [KINDS[Kind.KERNEL]] * table.height
     return by_size(named, "latency_ns", name="type", shown=shown, colors=colors)
