@@ -183,3 +183,22 @@ def test_modules_share_their_time_with_ranges_in_them(tmp_path: Path) -> None:
 def test_a_step_marked_as_an_event_of_another_sort_is_none(tmp_path: Path) -> None:
     found = recording(tmp_path, [event("cpu_op", "ProfilerStep#1", 0, 10), op("aten::mm", 2, 5)])
     assert found.roots.height == 1
+
+
+def test_a_device_that_works_steps_behind_the_host_is_no_idle_device(tmp_path: Path) -> None:
+    # The host launches a kernel per step and runs ahead: each begins 3 ms after its launch.
+    events = [
+        each
+        for n in range(4)
+        for each in (
+            mark(f"ProfilerStep#{n}", n * STEP_US, STEP_US),
+            op("aten::mm", n * STEP_US + 10, 50),
+            launch(n + 1, n * STEP_US + 20),
+            kernel(n + 1, n * STEP_US + 3000, 950),
+        )
+    ]
+    found = xsp.analyses.verdict(trace(recording(tmp_path, events)))
+    shares = dict(found.select("candidate", "share_pct").iter_rows())
+    assert found.filter("verdict")["candidate"].item() in ("device-bound", "memory-bound")
+    assert shares["device-bound"] == pytest.approx(95, abs=1)
+    assert shares["host-bound"] == pytest.approx(5, abs=1)

@@ -139,8 +139,9 @@ def test_steps_of_a_schedule_are_evaluations(tmp_path: Path) -> None:
             profile.step()
     found = read(path)
     assert found.roots.height == 3
-    spans = trace(found).spans
-    assert spans.filter(pl.col("name") == "aten::addmm")["runs"].to_list() == [3]
+    made = trace(found)
+    cold = any(warning.code == "steps-left-out" for warning in made.warnings)  # the first, or none
+    assert made.spans.filter(pl.col("name") == "aten::addmm")["runs"].to_list() == [3 - cold]
 
 
 def test_calls_of_a_model_are_evaluations_without_a_schedule(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from xsp.errors import TraceFormatError
 from xsp.level import MEASURED, Kind
 from xsp.matching import ON_DEVICE, Run, Rung
 from xsp.progress import Progress, progress_bar
-from xsp.reading.importers.file_step import evaluations
+from xsp.reading.importers.file_step import file_steps
 from xsp.reading.importers.format import contents_of
 from xsp.reading.importers.metrics import alone, joined
 from xsp.reading.importers.rank import Part, in_order, together
@@ -177,11 +177,11 @@ def _built(
     told: dict[str, Any] = {}
     if len(parts) == 1:
         name = first.name or parts[0].name
-        done = evaluations(first, name, steps=steps)
+        done = file_steps(first, name, steps=steps)
         warnings = (*warnings, *first.warnings)
     else:
         ranks = together(parts, steps=steps)
-        name, done = ranks.name, ranks.evaluations
+        name, done = ranks.name, ranks.steps
         told["recordings"] = ranks.described
     kinds = {kind for frame in done.frames for kind in frame["kind"].unique()}
     rung = Rung(frozenset(map(Kind, kinds)), foreign=True)

@@ -1,7 +1,7 @@
 """Makes one tree of rows for each step in a recording.
 
-The steps that a file marks become steps, one after the other. What lies outside of all of
-them is left out, and counted.
+Steps that overlap in a file are put one after the other. What lies outside of all of them is left
+out, and counted; so are a cold first step and an empty last one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _LONG = pl.col("end_ns") - pl.col("start_ns")
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluations:
+class FileSteps:
     """The steps of a recording.
 
     Attributes:
@@ -52,14 +52,14 @@ class Evaluations:
     warnings: tuple[TraceWarning, ...]
 
 
-def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
+def file_steps(recording: Recording, name: str, *, steps: bool) -> FileSteps:
     """Return the steps of a recording.
 
     Args:
         recording: What was recorded.
         name: Name of the roots of the trees.
-        steps: Whether each step is a step; else the whole recording is one, in which the
-            steps are spans.
+        steps: Whether each step that the file marks has a tree; else the whole recording is one
+            step, in which those are spans.
 
     Raises:
         TraceFormatError: The recording has no spans.
@@ -92,7 +92,7 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
     # For each process by itself: others number the nodes of their graphs alike.
     known = captures(trees.frames)
     frames = tuple(replayed(frame, known) for frame in trees.frames)
-    return Evaluations(frames, tuple(named), numbers, tuple(warnings))
+    return FileSteps(frames, tuple(named), numbers, tuple(warnings))
 
 
 def _near(rows: SpanRows, roots: SpanRows) -> tuple[SpanRows, SpanRows, list[TraceWarning]]:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE, concat_rows, span_rows
-from xsp.reading.importers.file_step import STEP, Evaluations, evaluations
+from xsp.reading.importers.file_step import STEP, FileSteps, file_steps
 from xsp.reading.importers.recording import Recording
 from xsp.reading.rank import apart, common_name, listed, warnings_of_all
 from xsp.text import counted, duration
@@ -53,7 +53,7 @@ class Together:
     """
 
     name: str
-    evaluations: Evaluations
+    steps: FileSteps
     described: list[dict[str, Any]]
 
 
@@ -82,7 +82,7 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     check_overlap(recordings, clocks, files, [part.name for part in parts])
     parts, borrowed = _with_steps(parts, clocks, names) if steps else (parts, ())
     made = [
-        evaluations(part.recording, name, steps=steps)
+        file_steps(part.recording, name, steps=steps)
         for part, name in zip(parts, names, strict=True)
     ]
     common = _common([each.steps for each in made], [each.numbers for each in made])
@@ -107,7 +107,7 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     told = [_described(*each) for each in zip(parts, names, clocks, strict=True)]
     shown = tuple(made[0].steps[places[0]] for places in common)
     numbers = tuple(made[0].numbers[places[0]] for places in common)
-    return Together(name, Evaluations(grafted, shown, numbers, warnings), told)
+    return Together(name, FileSteps(grafted, shown, numbers, warnings), told)
 
 
 def in_order(parts: Sequence[Part]) -> Sequence[Part]:
@@ -198,7 +198,7 @@ def _grafted(frames: Sequence[pl.DataFrame], name: str) -> pl.DataFrame:
     return concat_rows([root, *below])
 
 
-def _left_out(made: Sequence[Evaluations], common: int) -> Iterator[TraceWarning]:
+def _left_out(made: Sequence[FileSteps], common: int) -> Iterator[TraceWarning]:
     lost = max(len(each.steps) for each in made) - common
     if lost:
         yield TraceWarning(

@@ -22,8 +22,8 @@ class Recording:
         tool: The tool and its version, as the file tells them: `"Nsight Systems 2025.3.1"`.
         rows: All spans (`xsp.provider.ROW_SCHEMA`, and attributes), in any order. Times are in
             nanoseconds on one clock of the importer's choice, the same for all rows.
-        roots: The steps that the file marks (steps), one row of kind `region` each, one
-            after the other in time; none: the whole recording is one step. Their rows are
+        roots: The steps that the file marks, one row of kind `region` each, one after the other
+            in time; none: the whole recording is one step. Their rows are
             not among `rows`. Names that differ, as `ProfilerStep#7`, tell which steps of several
             recordings are the same.
         name: What was recorded, for people; empty: the name of the file.
