@@ -79,4 +79,6 @@ def _lag_ns(end_ns: int) -> pl.Expr:
     first = pl.col("start_ns").arg_min()
     waited = pl.col("start_ns").get(first) - pl.col("call_end_ns").get(first)
     beyond = pl.col("end_ns").max() - end_ns
-    return pl.min_horizontal(waited, beyond).clip(0).fill_null(0).over("place")
+    # Of work whose call is not known, nothing says that the device was behind.
+    lag = pl.when(waited.is_not_null()).then(pl.min_horizontal(waited, beyond))
+    return lag.clip(0).fill_null(0).over("place")

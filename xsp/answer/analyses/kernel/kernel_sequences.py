@@ -38,9 +38,9 @@ def kernel_sequences(trace: Trace, *, length: int = 3) -> pl.DataFrame:
         raise ValueError(f"A sequence has two kernels or more (length={length}). Give at least 2.")
     work = Work.of(Tree.of(trace)).table.filter(pl.col("sort") == COMPUTING)
     work = work.sort("lane", "start_ns", "row")
-    names = work["name"].unique(maintain_order=True)
+    names = work["name"].unique().sort()
     short = pl.Series([short_name(name) for name in names.to_list()], dtype=pl.String)
-    number = work["name"].replace_strict(names, pl.int_range(len(names), eager=True))
+    number = work["name"].rank("dense").cast(pl.Int64) - 1
     table = work.select(
         "lane", "start_ns", "end_ns", number=number, time=pl.col("end_ns") - pl.col("start_ns")
     )
