@@ -131,6 +131,7 @@ def test_of_single_steps_there_is_no_interval_and_that_is_said() -> None:
     [
         ("device time > 5%", 5),
         ("layer:fc device time > 150us", 5),
+        ("layer:fc device > 150us", 5),
         ("layer:fc > 5%", 0),
         ("layer:head device time > 5%", 0),
         ("kernel:gemm > 190%", 5),

@@ -41,7 +41,9 @@ _QUANTITIES = {
     "throughput": THROUGHPUT,
     "memory": MEMORY,
 }
-_NAMED = re.compile(r"(?P<sort>layer|kernel|operator):\s*(?P<name>.+?)(?P<device>\s+device time)?")
+_NAMED = re.compile(
+    r"(?P<sort>layer|kernel|operator):\s*(?P<name>.+?)(?P<device>\s+device( time)?)?"
+)
 _ARTICLES: dict[str | None, str] = {
     "layer": "a layer",
     "kernel": "a kernel",

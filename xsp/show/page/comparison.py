@@ -128,7 +128,9 @@ def _device(compared: Comparison) -> Iterator[Table]:
             if column in (*by.split(" and "), *names) or column.endswith("_ns")
         }
         name = f"device-time-by-{by.replace(' ', '-')}"
-        yield tabulated(name, f"Which {by} differ on devices?", rows.select(*columns), columns)
+        what = by.replace("kernel", "kernels").replace("operator", "operators")
+        question = f"Which {what} take devices longer or shorter?"
+        yield tabulated(name, question, rows.select(*columns), columns)
 
 
 def _headed(table: Table, names: Sequence[str]) -> Table:
