@@ -31,8 +31,8 @@ def test_a_device_that_waits_for_launches_to_come_is_host_bound() -> None:
     trace = timeline(100, call(20, 24, 1), work(25, 30, 1), call(70, 74, 2), work(76, 80, 2))
     found = shares(trace)
     assert chosen(trace) == "host-bound"
-    assert found["host-bound"] == 25 + 40 + 20  # before, between and after
-    assert (found["launch-bound"], found["unexplained"], found["device-bound"]) == (4, 2, 9)
+    assert found["host-bound"] == 24 + 40 + 20  # before, between and after
+    assert (found["launch-bound"], found["unexplained"], found["device-bound"]) == (4, 3, 9)
 
 
 def test_a_device_that_waits_while_calls_launch_is_launch_bound() -> None:

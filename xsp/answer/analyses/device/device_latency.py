@@ -13,6 +13,8 @@ from xsp.answer.analyses.device.device_time import times_of
 from xsp.answer.analyses.tree import Tree
 from xsp.trace import Trace
 
+_MOMENTS = ("start_ns", "end_ns", "call_start_ns", "call_end_ns")
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceLatency:
@@ -23,7 +25,8 @@ class DeviceLatency:
             when the first work of this one was launched, its time is moved by that lag, as in each
             step of a loop whose host runs ahead. What then runs on after the end of the trace's
             root is cut off there, for nothing of the latency is spent on that.
-        whole_ns: The latency, which is that of the root.
+        whole_ns: The latency, which is that of the root, or what a device behind the host takes
+            for the work of a step, where that is longer.
         times: Time of each part of `device-time`, in ns.
         idle: Idle time of each cause of `device-idle`, in ns.
     """
@@ -39,19 +42,25 @@ class DeviceLatency:
         tree = Tree.of(trace)
         begin, end = (int(tree.spans[name][0]) for name in ("start_ns", "end_ns"))
         work = Work.of(tree)
-        moments = (pl.col("start_ns", "end_ns") - _lag_ns(end)).clip(begin, end)
-        work = replace(work, table=work.table.with_columns(moments))
+        # Launches move with the work, so that what each work waited for stays what it was.
+        behind = work.table.with_columns(lag_ns=_lag_ns(begin, end))
+        moved = behind.with_columns(pl.col(*_MOMENTS) - pl.col("lag_ns")).drop("lag_ns")
+        if behind["lag_ns"].max():
+            end = max(end, int(moved["end_ns"].max()))  # type: ignore[arg-type]
+        work = replace(work, table=moved.with_columns(pl.col(*_MOMENTS[:2]).clip(begin, end)))
         idle = idle_times(work, "place").select(CAUSES).sum().row(0, named=True)
-        return cls(
-            work,
-            float(end - begin),
-            {part: float(each.mean()) for part, each in times_of(work, trace).items()},
-            {cause: float(ns or 0) / work.places.height for cause, ns in idle.items()},
-        )
+        times = {part: float(each.mean()) for part, each in times_of(work, trace).items()}
+        # What waited behind an earlier step's work waited for the host in its own step.
+        earlier = any(warning.code == "earlier" for warning in trace.warnings)
+        queued = 0.0 if earlier else _queued_ns(work, begin) / work.places.height
+        shares = {cause: float(ns or 0) / work.places.height for cause, ns in idle.items()}
+        shares["queue"] += queued
+        times["idle before the first work"] -= queued
+        return cls(work, float(end - begin), times, shares)
 
     @property
     def before_ns(self) -> float:
-        """Time before the first work."""
+        """Time before the first work was launched."""
         return self.times["idle before the first work"]
 
     @property
@@ -70,7 +79,7 @@ class DeviceLatency:
         return self.idle["launch"]
 
 
-def _lag_ns(end_ns: int) -> pl.Expr:
+def _lag_ns(begin_ns: int, end_ns: int) -> pl.Expr:
     """Return how far each device is behind the host when its first work is launched.
 
     It is no more than what the device works on after the root has ended: a host that waits for the
@@ -78,7 +87,16 @@ def _lag_ns(end_ns: int) -> pl.Expr:
     """
     first = pl.col("start_ns").arg_min()
     waited = pl.col("start_ns").get(first) - pl.col("call_end_ns").get(first)
+    before = pl.col("start_ns").min() - begin_ns
     beyond = pl.col("end_ns").max() - end_ns
     # Of work whose call is not known, nothing says that the device was behind.
-    lag = pl.when(waited.is_not_null()).then(pl.min_horizontal(waited, beyond))
+    lag = pl.when(waited > 0).then(pl.min_horizontal(before, beyond))
     return lag.clip(0).fill_null(0).over("place")
+
+
+def _queued_ns(work: Work, begin_ns: int) -> float:
+    """Return how long the first work of all devices waited after it had been launched."""
+    first = work.table.sort("start_ns").unique("place", keep="first")
+    waited = pl.col("start_ns") - pl.max_horizontal("call_end_ns", pl.lit(begin_ns))
+    known = pl.when(pl.col("call_end_ns").is_not_null()).then(waited.clip(0))
+    return float(first.select(known.sum()).item() or 0)
