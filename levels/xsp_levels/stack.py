@@ -1,4 +1,4 @@
-"""Samples the Python functions and lines that run on the evaluating thread.
+"""Samples the Python functions and lines that run on the thread that calls the model.
 
 pyinstrument's profile function is called at every call and return, in C, and calls ours where an
 interval has passed since the last sample. A thread that looks at the stacks of others would not see
@@ -68,7 +68,7 @@ class StackRecords:
 
 
 class Stack:
-    """Samples which function Python runs on the thread that evaluates the model."""
+    """Samples which function Python runs on the thread that calls the model."""
 
     name = "stack"
     level = Level.MODEL

@@ -275,7 +275,7 @@ class Trace:
                 repeated small spans rolled up into one span with their sum. None: no limit.
                 `"auto"`: 2,000, which Jaeger's UI can draw, and no limit for files but
                 `.otlp.json`.
-            typical_runs: Whether to export a typical run of every rung as well, as a trace of its
+            typical_runs: Whether to export a typical run of every pass as well, as a trace of its
                 own that the spans link to.
             parent: W3C `traceparent` of the span to hang the root under, instead of the
                 span in which the trace was measured.

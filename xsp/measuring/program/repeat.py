@@ -149,7 +149,7 @@ def _repeat(
                     return hindered
                 if written():
                     return _PRINTS
-            plan = Plan(selection.rungs, settings)
+            plan = Plan(selection.passes, settings)
             with progress_bar(progress, f"repeating {call.subject}") as report:
                 carry_out(plan, session, call, report)
     except Exception as error:  # noqa: BLE001  # the user's own call had succeeded

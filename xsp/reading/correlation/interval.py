@@ -13,7 +13,7 @@ is for each row the index of another row, or -1:
 The rule, for rows of one lane: row A encloses row B if A begins no later and ends no earlier than
 B, whatever their kinds. Of the rows that enclose B, the row that starts last is B's parent; but a
 row of a deeper kind than B's only if it lies in the row that would be B's parent without the
-deeper kinds, for a rung that does not record these has to find B in the same place.
+deeper kinds, for a pass that does not record these has to find B in the same place.
 
 Ties are decided so that every row has one place:
 

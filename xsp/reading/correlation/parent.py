@@ -22,7 +22,7 @@
    launch lies in (`launch`).
 
 A parent may be of a deeper kind than its child: a layer called in an autograd function, or in a
-mark of the user's, lies in an operator. On a rung that records no operators the layer lies in the
+mark of the user's, lies in an operator. On a pass that records no operators the layer lies in the
 nearest ancestor of its own kind or an outer kind; merging relies on it (`xsp.matching.path`).
 
 Two rules need less or more than `correlate` is given, so they are applied elsewhere:

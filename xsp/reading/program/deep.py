@@ -102,10 +102,10 @@ def read_deep(
     counts: list[WarningCount] = []
     offset = 0
     for number, (window, inside) in enumerate(zip(windows, items, strict=True)):
-        assert window.rung is not None
+        assert window.pass_ is not None
         assert window.end_ns is not None
         visit = Visit(
-            PlannedVisit(window.rung), "window", window.thread,
+            PlannedVisit(window.pass_), "window", window.thread,
             ((window.begin_ns, window.end_ns),), window.kept, (0,),
         )  # fmt: skip
         read = read_visit(visit, providers)
@@ -127,7 +127,7 @@ def read_deep(
         frames.append(frame)
         parents.append(np.where(parent < 0, -1, parent + offset))
         numbers.append(own)
-        timed.append(np.full(frame.height, window.rung.timed))
+        timed.append(np.full(frame.height, window.pass_.timed))
         which.append(np.full(frame.height, number))
         offset += frame.height
     if not frames:

@@ -64,27 +64,27 @@ def facts(
                 "least_ns": float(took.min()),
                 "median_ns": float(np.median(took)),
                 "most_ns": float(took.max()),
-                "passes": _rungs(mine, forest, record, layered, deep),
+                "passes": _passes(mine, forest, record, layered, deep),
                 "sizes": _per_size(group, mine, forest, record) if group.varies else [],
             }
         )
     return sorted(result, key=lambda entry: -entry["total_ns"])
 
 
-def _rungs(
+def _passes(
     mine: Ints, forest: Forest, record: ProgramRecord, layered: NDArray[np.bool_],
     deep: NDArray[np.bool_],
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Return of how many members which kinds of span were recorded."""
-    rungs = [{"pass": "region", "runs": len(mine)}]
+    passes = [{"pass": "region", "runs": len(mine)}]
     if record.layers:
-        rungs.append({"pass": "layer", "runs": int(layered[mine].sum())})
-    names = {w.rung.name: w.rung for w in record.windows if w.rung is not None and w.rung.timed}
+        passes.append({"pass": "layer", "runs": int(layered[mine].sum())})
+    names = {w.pass_.name: w.pass_ for w in record.windows if w.pass_ is not None and w.pass_.timed}
     known = [*names] or (["op"] if record.operators else [])
-    rungs += [{"pass": name, "runs": int(deep[mine].sum())} for name in known]
+    passes += [{"pass": name, "runs": int(deep[mine].sum())} for name in known]
     if names and "op" not in names:
-        rungs.insert(len(rungs) - len(names), {"pass": "op", "runs": int(deep[mine].sum())})
-    return rungs
+        passes.insert(len(passes) - len(names), {"pass": "op", "runs": int(deep[mine].sum())})
+    return passes
 
 
 def _samples(group: Group, mine: Ints, forest: Forest, record: ProgramRecord) -> int | None:

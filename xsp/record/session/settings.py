@@ -16,7 +16,7 @@ class Settings:
 
     Attributes:
         levels: Levels asked for.
-        runs: Steps on every rung; None: until the model's latency is precise enough.
+        runs: Steps on every pass; None: until the model's latency is precise enough.
         budget_s: Seconds after which the measurement ends, precise enough or not.
         precision: Half width of the 95 % interval of the model's latency, as a fraction of the
             latency, that is precise enough.

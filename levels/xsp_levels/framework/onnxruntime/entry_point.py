@@ -78,7 +78,7 @@ class EntryPoint:
 
     Attributes:
         watcher: Is told first, of calls in the program.
-        recorder: Is told of calls on a rung that records them.
+        recorder: Is told of calls on a pass that records them.
     """
 
     def __init__(self) -> None:

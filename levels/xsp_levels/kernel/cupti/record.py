@@ -476,8 +476,8 @@ def range_rows(
     """Return one row per range of a library, such as NCCL, that was both begun and ended.
 
     CUPTI sees ranges of NVTX only if the environment variable NVTX_INJECTION64_PATH named libcupti
-    before NVTX was first used. They are recorded on the kernels' rung, so their latency is taken
-    from that rung. Ranges without a domain are the user's own and left out; so are those of cuBLAS
+    before NVTX was first used. They are recorded on the kernels' pass, so their latency is taken
+    from that pass. Ranges without a domain are the user's own and left out; so are those of cuBLAS
     and cuDNN, whose calls the library level tells of.
 
     Args:
