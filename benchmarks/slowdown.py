@@ -51,7 +51,7 @@ Way = Callable[[int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many module calls and operators one step has."""
+    """Numbers of module calls and operators in one step."""
 
     calls: int
     operators: int

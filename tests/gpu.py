@@ -23,7 +23,7 @@ EVERYTHING = frozenset({*HOST, *DEVICE_ACTIVITIES, Kind.SYNC})
 
 @dataclass(frozen=True)
 class Work:
-    """What a launch makes a device do."""
+    """Work that a launch gives a device."""
 
     name: str = "gemm"
     length_ns: int = 5_000

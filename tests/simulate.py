@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Noise:
-    """What a shared machine does to a measurement; nothing by default."""
+    """Noise of a shared machine in a measurement; none by default."""
 
     jitter: float = 0.0  # of a whole run
     span_jitter: float = 0.0  # of each span's self time

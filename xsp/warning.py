@@ -70,7 +70,7 @@ Problem = TraceWarning  # its name in earlier versions
 
 @dataclass(frozen=True, slots=True)
 class WarningCount:
-    """How many rows of the runs of one pass have a warning.
+    """Number of rows that have one warning, in the runs of one pass.
 
     Attributes:
         code: Code of the warning: a key of `COUNTED`.

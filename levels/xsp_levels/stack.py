@@ -292,6 +292,5 @@ class _Described:
 
 
 def _line(code: CodeType, instruction: int) -> int:
-    """Return the line of an instruction."""
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end)
     return next(lines, None) or code.co_firstlineno

@@ -1,4 +1,4 @@
-"""What README.md and docs/trace.md promise of `xsp.measure`."""
+"""Promises of README.md and docs/trace.md about `xsp.measure`."""
 
 from __future__ import annotations
 

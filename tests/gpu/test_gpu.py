@@ -1,4 +1,4 @@
-"""What only a GPU can show. scripts/gpu runs this, and what else needs one.
+"""Properties that only a GPU can show. scripts/gpu runs this, and what else needs one.
 
 On an H200 with PyTorch 2.11 all passed, each in a process of its own, but four that missed launches
 by the driver, which are recorded otherwise since. Those marked slow, and those that need a newer

@@ -33,7 +33,7 @@ class Resolution:
 
     @property
     def remaining(self) -> int:
-        """How many rows are still ambiguous."""
+        """Number of rows that are still ambiguous."""
         return sum(int(is_ambiguous(run.rows).sum()) for run in self.runs if run.rows is not None)
 
 

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is measured again and again.
+    """A model and settings that are measured again and again.
 
     Attributes:
         costs: One of `COSTS`.

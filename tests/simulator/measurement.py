@@ -27,7 +27,7 @@ PASSES = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one simulated measurement found.
+    """Result of one simulated measurement.
 
     Attributes:
         runs: All steps that count.

@@ -106,7 +106,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the scores of many measurements say of one kind of span.
+    """Scores of many measurements for one kind of span.
 
     Attributes:
         bias: Mean relative error.

@@ -40,7 +40,7 @@ TRAINING_STEP = "training step"
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """What calls have in common that were logged with one number.
+    """Facts that all calls logged with one number share.
 
     Attributes:
         model: Name of the model for people: `ResNet`.
@@ -90,7 +90,7 @@ class NamedLayer:
 
 
 class ThreadState(Protocol):
-    """What a log keeps for each thread: an instance of `threading.local`.
+    """State of a log for each thread: an instance of `threading.local`.
 
     Attributes:
         inside: None: no call of a model is open on the thread. False: one is whose layers are not
@@ -103,7 +103,7 @@ class ThreadState(Protocol):
 
 
 class ProgramLog(Protocol):
-    """What a watcher is given to log what its framework does.
+    """Log in which a watcher writes the events of its framework.
 
     Attributes:
         now: Returns the time in ns.
@@ -208,7 +208,7 @@ class ProgramWatcher(Protocol):
 
 
 class State(NamedTuple):
-    """What a rehearsal of a call may change outside of what was copied, and leaves as it was.
+    """State outside the copy that a rehearsal of a call may change, and that is put back after it.
 
     Attributes:
         name: What it is, for people: `random numbers`.

@@ -100,7 +100,7 @@ def _below(parents: Ints, rows: Ints, causes: Mapping[str, Bools]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much time library calls and operators have in common; latencies without overhead.
+    """Time that library calls and operators share; latencies without overhead.
 
     Attributes:
         under_operator_pct: Share of the calls' time that lies under an operator.

@@ -197,7 +197,7 @@ class Trace:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How the trace came to be; read-only, lists are tuples."""
+        """Settings, environment and history of the measurement; read-only, lists are tuples."""
         return self._metadata
 
     @property
@@ -207,7 +207,7 @@ class Trace:
 
     @property
     def warnings(self) -> tuple[TraceWarning, ...]:
-        """What you should know before you trust the numbers, most important first."""
+        """Warnings to read before you trust the numbers, the most important first."""
         warnings = self._metadata.get("warnings", ())
         found = (TraceWarning(str(entry["code"]), str(entry["message"])) for entry in warnings)
         return tuple(warning for warning in found if warning.code != NOTE)

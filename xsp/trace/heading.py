@@ -475,6 +475,5 @@ def _share_of(kind: str, part: int, whole: int) -> str:
 
 
 def _missing(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the levels that were asked for but left out; a warning says why."""
     levels = metadata.get("levels", {})
     return [printable(str(level)) for level, state in levels.items() if state != MEASURED]

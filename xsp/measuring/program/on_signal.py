@@ -49,7 +49,7 @@ def profile_on_signal(
 
 
 class _Handler:
-    """What a signal does: begin a profile, or end the one under way."""
+    """Handler of a signal: begins a profile, or ends the one under way."""
 
     def __init__(self, number: int, seconds: float, folder: Path, options: dict[str, Any]) -> None:
         self._number, self._seconds = number, seconds

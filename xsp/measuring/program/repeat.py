@@ -44,7 +44,7 @@ _PRINTS = "it writes to standard output"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What came of repeating calls.
+    """Outcome of repeating a call.
 
     Attributes:
         traces: The exact trace of each call that was repeated, by the number of its facts.
@@ -202,7 +202,7 @@ def _rehearse(session: Session, call: ModelCall) -> str:
 
 
 class _Memo(dict[int, Any]):
-    """What `copy.deepcopy` has copied, which ends at a number of objects."""
+    """Memo of `copy.deepcopy` that stops the copy at a number of objects."""
 
     def __setitem__(self, key: int, value: Any) -> None:
         if len(self) > MOST_OBJECTS:

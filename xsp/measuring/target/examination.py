@@ -1,4 +1,4 @@
-"""What a process of its own does before a target is measured: find it, look at it, or export it.
+"""Finds, examines or exports a target in a process of its own, before it is measured.
 
 Files and libraries are imported for that, which the processes that measure may not need.
 """
@@ -42,7 +42,7 @@ def examine(specs: Sequence[Spec]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a text stands for.
+    """The target that a text names.
 
     Attributes:
         targets: The targets.

@@ -55,7 +55,6 @@ def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
 
 
 def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
-    """Return when each row ends."""
     everything = concat_rows([rows, roots])
     order = orders(everything)
     on_thread = everything["thread"].is_not_null().to_numpy()

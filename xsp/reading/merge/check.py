@@ -398,7 +398,7 @@ _OF_TREES = (
 )
 
 
-# Page faults: the runs of all passes in, a warning out if passes differ in page faults.
+# Page faults: a warning if passes differ in page faults.
 
 _FAULT_NS = 1_000  # half of this on bare metal, several times this in some virtual machines
 _FAULT_CHANGE = 0.01  # of the latency: a smaller difference is no warning

@@ -185,7 +185,6 @@ class Ladder:
         return found
 
     def _rows(self, pass_: PassRuns) -> Ints:
-        """Return the rows of the runs of a pass."""
         runs = [self.seen.of(run) for run in pass_.members.tolist()]
         return np.concatenate([np.arange(0), *(np.arange(run.start, run.stop) for run in runs)])
 
@@ -250,7 +249,6 @@ def climb(runs: Sequence[Run]) -> Ladder:
 
 
 def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
-    """Return the bare runs of each process."""
     bare: dict[int, list[Run]] = {}
     for run in runs:
         if run.pass_.order < 0 and run.pass_.timed:

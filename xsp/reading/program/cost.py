@@ -37,7 +37,7 @@ DEEP_ERROR = 0.15  # of what was subtracted in windows of operators: they cost u
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What recording one thing added, ns, and the standard error of the learned ones."""
+    """Time in ns that recording one item adds, by kind, and the standard error of learned ones."""
 
     layer: float = LAYER_NS
     operator: float = OPERATOR_NS

@@ -25,7 +25,7 @@ MOST_GROUPS = 256  # that are kept apart; further ones are one group per model a
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member of a group is, as far as it tells groups apart.
+    """The properties of a member by which groups are told apart.
 
     Attributes:
         facts: The facts of its call, or of a step's first call.
@@ -146,7 +146,7 @@ def _number(argument: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """What of the members of a family tells no groups apart."""
+    """The properties of a family's members that tell no groups apart."""
 
     calls: bool
     numbers: bool

@@ -185,7 +185,7 @@ def _outside(naming: Naming, forest: Forest) -> str:
 
 
 def _watched(record: ProgramRecord) -> str:
-    """Return in which part of the time hooks were in, where that is not all."""
+    """Return the share of time in which hooks were in, where that is not all."""
     outs = [w for w in record.windows if w.records is Records.OUT and not w.between]
     out = sum((record.end_ns if w.end_ns is None else w.end_ns) - w.begin_ns for w in outs)
     if not out:

@@ -37,7 +37,7 @@ _UNLIKE, _LEAST_PART = 4.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What items have in common that are one row, below one other row.
+    """The properties that all items of one row share; they stand below one other row.
 
     Attributes:
         kind: Kind of span.

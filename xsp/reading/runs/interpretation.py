@@ -205,7 +205,6 @@ class _Interpreter:
         return correlate(_roots(visits), rows, synchronous=self._synchronous)
 
     def _rows(self, visit: Visit) -> SpanRows:
-        """Return the rows that all providers have of a visit."""
         rows = concat_rows([self._rows_of(visit.planned.pass_, *kept) for kept in visit.records])
         rows, left_out = within_memory(rows, max(len(visit.windows), 1))
         for kind, count in left_out.items():
@@ -390,7 +389,6 @@ def _among(values: pl.Series, known: pl.Series) -> Bools:
 
 
 def _roots(visits: Sequence[Visit]) -> SpanRows:
-    """Return the root of each step of some visits, as rows of the kind region."""
     windows = [
         (visit, name, *window)
         for visit in visits

@@ -36,7 +36,7 @@ _IMPORTLIB = ("<frozen importlib", importlib.__file__)  # files of what makes im
 
 @dataclass(frozen=True, slots=True)
 class LineSamples:
-    """What a thread ran, by samples.
+    """Samples of the lines that a thread ran.
 
     Attributes:
         time_ns: When each sample was taken, shape `[samples]`.

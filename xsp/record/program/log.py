@@ -111,7 +111,7 @@ class RegionFacts:
 
 @dataclass(frozen=True, slots=True)
 class LogData:
-    """What a log holds, as plain data.
+    """Contents of a log, as plain data.
 
     Attributes:
         threads: For each log of a thread its identifier and all entries: code, time, code, …

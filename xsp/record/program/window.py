@@ -17,7 +17,7 @@ from enum import IntEnum
 
 
 class Records(IntEnum):
-    """What a window records besides calls, passes, steps and parts."""
+    """Kind of a window: the spans that it records besides calls, passes, steps and parts."""
 
     NOTHING = 0
     LAYERS = 1

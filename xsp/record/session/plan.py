@@ -256,7 +256,6 @@ class Plan:
         return self.spent_ns + coming_ns >= self.settings.budget_s * 1e9
 
     def _samples(self) -> list[PlannedVisit]:
-        """Return the visits in which samples are taken."""
         # While Python is sampled steps may be many times slower.
         sized = self._sampled(), 0, self._round, int(self._most_sampled_ns)
         return [PlannedVisit(pass_, *sized) for pass_ in self._sampling]

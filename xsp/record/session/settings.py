@@ -12,7 +12,7 @@ from xsp.matching import ranks_of
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a measurement is to be made.
+    """Settings of a measurement.
 
     Attributes:
         levels: Levels asked for.

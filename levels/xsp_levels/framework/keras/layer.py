@@ -227,7 +227,6 @@ class LayerRecorder:
 
 
 def _sentences(errors: list[str]) -> tuple[str, ...]:
-    """Return a sentence about shapes that could not be read; nothing if all could."""
     if not errors:
         return ()
     kinds = ", ".join(sorted(set(errors)))

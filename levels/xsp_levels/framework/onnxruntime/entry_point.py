@@ -35,7 +35,7 @@ _MAKE, _INITIALIZE = "__init__", "initialize_session"
 
 
 class _Local(threading.local):
-    """What the entry point knows of a thread.
+    """State of the entry point for each thread.
 
     Attributes:
         unseen: Whether xsp itself is at work.
@@ -50,7 +50,7 @@ _local = _Local()
 
 
 class RunWatcher(Protocol):
-    """What is told of runs and of sessions that are made."""
+    """Receiver of notices about runs, and about sessions that are made."""
 
     def run(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any], method: str

@@ -276,7 +276,7 @@ class Twin:
 
     @property
     def is_full(self) -> bool:
-        """Whether the twin holds as many events as is good for it."""
+        """Whether the twin's profile has reached the number of events at which it is replaced."""
         return self.runs * self.events_of_run >= MOST_EVENTS
 
     def window(self, begin_ns: int, clock: Clock, *, detail: bool) -> partial[NodeEvents]:

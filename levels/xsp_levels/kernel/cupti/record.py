@@ -296,7 +296,6 @@ def _each(
 
 
 def _timed(table: Table | None) -> Table | None:
-    """Return the rows of a table that have times; None if there are none."""
     if table is None:
         return None
     timed = (table["start"] > 0) & (table["end"] > 0)
@@ -515,5 +514,4 @@ def range_rows(
 
 
 def _is_told(domain: str | None) -> bool:
-    """Tell whether ranges of a domain become rows."""
     return domain is not None and domain != "" and not _LOGGED.match(domain)

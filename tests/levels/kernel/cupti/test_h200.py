@@ -1,4 +1,4 @@
-"""What an NVIDIA H200 recorded (CUDA 13.0, PyTorch 2.11), made into trees here.
+"""Records of an NVIDIA H200 (CUDA 13.0, PyTorch 2.11) become trees.
 
 The recordings are of the functions of tests/gpu/scenes.py, by `scripts/gpu recordings`.
 """

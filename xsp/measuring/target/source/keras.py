@@ -158,7 +158,6 @@ def _check_precision(spec: Spec) -> None:
 
 
 def _gpus(framework: str) -> int:
-    """Return how many CUDA GPUs a back end finds."""
     if framework == "tensorflow":
         import tensorflow as tf  # noqa: PLC0415
 
@@ -173,7 +172,6 @@ def _gpus(framework: str) -> int:
 
 
 def _placed(spec: Spec) -> AbstractContextManager[Any]:
-    """Return a context in which Keras computes on the device that was asked for."""
     import keras  # noqa: PLC0415
 
     if not _gpus(spec.runs_on):

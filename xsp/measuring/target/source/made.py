@@ -90,7 +90,6 @@ def _makers(spec: Spec) -> dict[str, Any]:
 
 
 def _asked(spec: Spec) -> dict[str, Value]:
-    """Return the settings that were asked for, by the names of a function's parameters."""
     wanted: dict[str, Value | None] = {"batch": spec.batch, "device": spec.device}
     wanted |= {"precision": spec.precision, "compiled": spec.compiled, "framework": spec.framework}
     wanted |= dict(spec.inputs)

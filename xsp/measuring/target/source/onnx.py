@@ -132,7 +132,6 @@ def _providers(spec: Spec) -> list[Any]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """List the exceptions that ONNX Runtime raises about a model."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415
 
     names = (

@@ -151,7 +151,6 @@ def _inference(spec: Spec) -> Iterator[None]:
 
 
 def _autocast(spec: Spec) -> AbstractContextManager[Any]:
-    """Return the context in which PyTorch computes in bfloat16, if the specification says so."""
     import torch  # noqa: PLC0415
 
     if spec.precision != AUTOCAST:

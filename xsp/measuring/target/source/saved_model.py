@@ -104,7 +104,6 @@ def _refuse(spec: Spec) -> None:
 
 
 def _placed(number: int | None) -> AbstractContextManager[Any]:
-    """Return a context in which TensorFlow computes on the device that was asked for."""
     import tensorflow as tf  # noqa: PLC0415
 
     device: AbstractContextManager[Any]

@@ -103,7 +103,6 @@ def _class(module: str, name: str) -> type | None:
 
 
 def _flags_are_known(cls: type) -> bool:
-    """Return whether the flags of classes lie where they are looked for."""
     return sys.implementation.name == "cpython" and all(
         _word(each).value == each.__flags__ for each in (int, dict, type, cls)
     )

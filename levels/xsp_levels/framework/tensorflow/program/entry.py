@@ -80,7 +80,7 @@ class Note(Protocol):
 
 
 class Watching(Protocol):
-    """What makes the calls of the entry points in a program."""
+    """Handlers that make the calls of the entry points in a program."""
 
     def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call of a function."""

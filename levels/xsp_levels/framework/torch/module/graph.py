@@ -52,7 +52,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What one call of a graph makes.
+    """Operators and module calls that one call of a graph makes.
 
     Attributes:
         operators: Its operators in order.
