@@ -54,8 +54,11 @@ Bools = NDArray[np.bool_]
 _BATCH = 256  # steps correlated at once: more would save no more time
 _LEFT_OUT = (
     "a step has about {} {} spans, more than the {} that fit into memory: they are missing. "
-    "Profile "
-    "fewer levels, or a smaller part of the program as a step."
+    "Profile fewer levels, or a smaller part of the program as a step."
+)
+_UNSEEN = (
+    "{} of CUDA graphs were captured before xsp started, so their operators and layers are "
+    "unknown; times are right. Measure a function whose first call captures the graph."
 )
 _LARGEST = (1 << 63) - 1  # that a column of ids holds
 # What a program does itself, in contrast to waiting for devices.
@@ -144,7 +147,10 @@ class _Interpreter:
         warm = self._warm_captures(visits)
         runs = [run for batch in _batches(chosen) for run in self._runs(batch)]
         known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
-        self._note_unseen_captures(unseen(runs, known))
+        if nodes := unseen(runs, known):
+            self._warnings[TraceWarning("graph-unseen", _UNSEEN.format(counted(nodes, "node")))] = (
+                None
+            )
         return Interpretation(
             tuple(with_captured(runs, known)),
             tuple(self._warnings),
@@ -173,6 +179,7 @@ class _Interpreter:
             chosen = self._with_self_time(visits, [w[1] for w in windows], trees.frames)
         for at, frame in chosen:
             visit, number, begin, end, waited = windows[at]
+            faults = visit.page_faults
             yield Run(
                 pass_,
                 latency_ns=end - begin,
@@ -180,7 +187,7 @@ class _Interpreter:
                 round=visit.rounds[number] if visit.rounds else visit.planned.round,
                 began_ns=begin,
                 host_ns=end - begin - waited,
-                page_faults=_faults_per_call(visit),
+                page_faults=None if faults is None else faults / len(visit.windows),
                 group=visit.groups[number] if visit.groups else 0,
                 model_calls=visit.model_calls[number] if visit.model_calls else 1,
             )
@@ -312,16 +319,6 @@ class _Interpreter:
         )
         self._warnings[TraceWarning("provider-failed", sentence)] = None
 
-    def _note_unseen_captures(self, nodes: int) -> None:
-        if nodes:
-            sentence = (
-                f"{counted(nodes, 'node')} of CUDA graphs were captured before xsp started, so "
-                "their "
-                "operators and layers are unknown; times are right. Measure a function whose first "
-                "call captures the graph."
-            )
-            self._warnings[TraceWarning("graph-unseen", sentence)] = None
-
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
         """Note the passes seen only in the first step, where other passes were seen later."""
         cold = dict.fromkeys(
@@ -333,10 +330,6 @@ class _Interpreter:
                 "its times are those of a cold start. Use more steps or a larger budget."
             )
             self._warnings[TraceWarning("cold-start", sentence)] = None
-
-
-def _faults_per_call(visit: Visit) -> float | None:
-    return None if visit.page_faults is None else visit.page_faults / len(visit.windows)
 
 
 def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
