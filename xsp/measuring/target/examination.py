@@ -163,14 +163,10 @@ def main(verb: str, directory: str) -> int:
     return 0
 
 
-def _examine(spec: Spec, folder: Path) -> None:
-    check(spec)
-
-
 def _export(spec: Spec, folder: Path) -> None:
     prepare(spec)
     pytorch.export(spec, folder / f"{spec.name}.onnx")
 
 
 EXAMINE, EXPORT, FIND = "--examine", "--export", "--find"
-_WORK = {EXAMINE: _examine, EXPORT: _export}
+_WORK = {EXAMINE: lambda spec, _: check(spec), EXPORT: _export}
