@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.errors import guarded
 from xsp.level import Kind, Level
 from xsp.matching import Pass, Run, with_inside_costs
 from xsp.provider import (
@@ -247,23 +248,22 @@ class _Interpreter:
 
     def _samples_of(self, pass_: Pass, provider: Provider, records: Records) -> Samples:
         none = pl.DataFrame(schema=SAMPLE_SCHEMA)
-        try:
-            samples = provider.samples(records) if isinstance(provider, Sampler) else none
-            return samples.select(*SAMPLE_SCHEMA)
-        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
-            self._note_failure(provider, pass_, error)
+        if not isinstance(provider, Sampler):
             return none
+        return guarded(
+            lambda: provider.samples(records).select(*SAMPLE_SCHEMA),
+            lambda error: self._failed(provider, pass_, error, none),
+        )
 
     def _rows_of(self, pass_: Pass, provider: Provider, records: Records) -> SpanRows:
-        try:
-            rows = provider.spans(records)
-            if rows is no_rows():
-                return rows
-            rows = checked(rows)
-        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
-            self._note_failure(provider, pass_, error)
-            return concat_rows([])
-        return self._with_inside_costs(self._with_own_ids(rows, provider), provider)
+        def rows() -> SpanRows:
+            made = provider.spans(records)
+            return made if made is no_rows() else checked(made)
+
+        found = guarded(rows, lambda error: self._failed(provider, pass_, error, no_rows()))
+        if found is no_rows():
+            return found
+        return self._with_inside_costs(self._with_own_ids(found, provider), provider)
 
     def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:
         """Return rows whose ids differ from all other providers' ids; the root keeps the id 0."""
@@ -312,12 +312,14 @@ class _Interpreter:
         if count:
             self._counts.append(WarningCount(code, pass_.name, count, provider))
 
-    def _note_failure(self, provider: Provider, pass_: Pass, error: Exception) -> None:
+    def _failed(self, provider: Provider, pass_: Pass, error: Exception, none: Samples) -> Samples:
+        """Note that a provider failed, which costs its level only."""
         sentence = (
             f"xsp could not read the records of {provider.name} in the {pass_.name} pass; its "
             f"spans are missing, the others right. Please report: {type(error).__name__}: {error}"
         )
         self._warnings[TraceWarning("provider-failed", sentence)] = None
+        return none
 
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
         """Note the passes seen only in the first step, where other passes were seen later."""

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 from xsp.clock import Clock, SystemClock
+from xsp.errors import guarded
 from xsp.level import Kind
 from xsp.matching import Pass
 from xsp.provider import (
@@ -250,8 +251,9 @@ class Session:
 
     def attempt(self, function: Callable[[], Any], failure: str) -> tuple[Any] | None:
         """Return the result of `function` in a tuple; if it fails, note why and return None."""
-        try:
-            return (function(),)
-        except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call
-            self.warning("provider-failed", f"{failure}: {type(error).__name__}: {error}")
-            return None
+        return guarded(
+            lambda: (function(),),
+            lambda error: self.warning(
+                "provider-failed", f"{failure}: {type(error).__name__}: {error}"
+            ),
+        )

@@ -15,6 +15,7 @@ from itertools import islice
 from types import MethodType
 from typing import Any
 
+from xsp.errors import guarded
 from xsp.provider import TRANSFORMED, CallFacts, Inputs, ModelCall, State
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.module.module_path import class_name, is_function, tensors
@@ -311,14 +312,15 @@ def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
 
     if torch.jit.is_tracing():
         return ()
-    found: list[tuple[tuple[int, ...], str]] = []
-    try:
+
+    def look() -> Inputs:
+        found: list[tuple[tuple[int, ...], str]] = []
         _note_inputs(args, found, 3)
         if kwargs:
             _note_inputs(kwargs.values(), found, 3)
-    except Exception:  # noqa: BLE001  the user's own objects may raise anything
-        return ()
-    return tuple(found)
+        return tuple(found)
+
+    return guarded(look, lambda _: ())
 
 
 def _note_inputs(
