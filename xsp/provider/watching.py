@@ -127,7 +127,7 @@ class ProgramLog(Protocol):
     region: Any
 
     def at(self, log: Any, now_ns: int = 0) -> None:
-        """Note in a thread's log in which region of the user's the calls that follow lie.
+        """Note in a thread's log the user's region in which the following calls lie.
 
         `now_ns` is given by a hook that logs its entry afterwards, for times may not go back.
         """
@@ -146,11 +146,11 @@ class ProgramLog(Protocol):
         ...
 
     def amend(self, number: int, facts: CallFacts) -> None:
-        """Replace the facts of a call, of which more is known once it was made."""
+        """Replace the facts of a call by those that are known after it was made."""
         ...
 
     def name(self, name: str, attributes: Mapping[str, Any] | None = None) -> int:
-        """Return the number of a name with what is known besides, from 1."""
+        """Return the number, from 1, of a name with its attributes."""
         ...
 
     def make(
@@ -168,7 +168,7 @@ class ProgramLog(Protocol):
         ...
 
     def name_layers(self, owner: int, layers: Mapping[int, NamedLayer]) -> None:
-        """Say what the ids of layers mean in calls of one model."""
+        """Name layers by their ids in calls of one model."""
         ...
 
     def keep(self, number: int, call: ModelCall) -> None:

@@ -134,7 +134,7 @@ def _candidates(
 
 
 def _waiting(candidates: _Candidates, everything: SpanRows) -> Bools:
-    """Tell of which candidates the row around holds, by statements, that of another candidate.
+    """Tell which candidates only wait: by statements, the row around them holds another one's.
 
     A function whose operators run on threads of a pool is open on its own thread meanwhile.
     """

@@ -341,7 +341,7 @@ def _scaled(evidence: Evidence) -> TraceWarning | None:
 
 
 def _child_longer(evidence: Evidence) -> TraceWarning | None:
-    """Name the span that is most longer than the span around it, beyond both intervals."""
+    """Name the span that exceeds the span around it most, beyond both intervals."""
     spans, found = evidence.spans, evidence.found
     child = side_by_side(spans)
     child = child[_longer(evidence, child)]

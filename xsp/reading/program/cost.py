@@ -1,4 +1,4 @@
-"""Costs: what recording added to a program, by adjacent windows that record more and less.
+"""Estimates the time that recording added to a program, by comparing adjacent windows.
 
 The cost of a recorded layer, or operator, is the difference between windows with and without it,
 neighbors in time, for each unit (calls of one number, backward passes after them), by trimmed

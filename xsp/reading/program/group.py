@@ -72,7 +72,7 @@ class Group:
 
     @property
     def phase(self) -> str:
-        """What the model does."""
+        """Phase of the model in the members."""
         return TRAINING_STEP if self.trains else self.member.facts.phase
 
     @property
@@ -189,7 +189,7 @@ def _fixed(member: Member, free: _Free) -> tuple[Hashable, ...]:
 
 
 def _ever_new(shapes: Collection[tuple[int, ...]]) -> frozenset[int]:
-    """Return the dimensions without which most of some unlike shapes of one rank are alike.
+    """Return the dimensions by which most of some shapes of one rank differ.
 
     >>> _ever_new([(batch, length) for batch in (1, 32) for length in range(6)])
     frozenset({1})
@@ -233,7 +233,7 @@ def _unlike(labels: Sequence[str], words: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _told(labels: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Return labels, and more of those that several groups have, where it tells these apart."""
+    """Return labels, longer ones where several groups would share a label."""
     unlike: defaultdict[str, set[str]] = defaultdict(set)
     for label, word in zip(labels, more, strict=True):
         unlike[label].add(word)

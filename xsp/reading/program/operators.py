@@ -130,7 +130,7 @@ def _inside(rows: Rows, items: Ints) -> Ints:
 
 
 def _stands_for(rows: Rows, deep: Deep, forest: Forest) -> Floats:
-    """Return for how many occurrences in the program each of those in windows stands.
+    """Return the number of the program's occurrences that each one in a window stands for.
 
     That is for as many as the call, pass or optimizer's step does that began last before it on its
     thread: how many of these there are for each that was recorded. NaN where none began.

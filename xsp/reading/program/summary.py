@@ -1,4 +1,4 @@
-"""Sentences of a program: what was called how often, what it took, and what lies outside."""
+"""Writes sentences about a program: counts and times of calls, and the time outside of them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _passes(
     mine: Ints, forest: Forest, record: ProgramRecord, layered: NDArray[np.bool_],
     deep: NDArray[np.bool_],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return of how many members which kinds of span were recorded."""
+    """Return for each kind of span the number of members in which it was recorded."""
     passes = [{"pass": "region", "runs": len(mine)}]
     if record.layers:
         passes.append({"pass": "layer", "runs": int(layered[mine].sum())})
@@ -236,7 +236,7 @@ def _training(groups: Sequence[Mapping[str, Any]], naming: Naming, forest: Fores
 
 
 def _inference(groups: Sequence[Mapping[str, Any]], naming: Naming, forest: Forest) -> str:
-    """Return how many samples a second the model takes that inference spent most time in."""
+    """Return the samples per second of the model that took most inference time."""
     for group in groups:
         if group["phase"] != INFERENCE or (group["samples"] or 0) < _FEWEST_SAMPLES:
             continue

@@ -1,4 +1,4 @@
-"""The recorder of a program: puts hooks in place, and records the program in windows.
+"""Puts hooks in place, and records a program in windows.
 
 Watchers (`xsp.provider.ProgramWatcher`) log calls, passes, steps, parts and layers; in windows of
 operators the providers of deeper kinds are armed besides. A window ends where an outermost call
@@ -224,7 +224,7 @@ class Recorder:
         self._children_s = max(_children_s() - self._children_s, 0.0)
 
     def abandon(self) -> None:
-        """Take all hooks out in the child of a fork: what is measured is the parent's."""
+        """Take all hooks out in the child of a fork, for the parent is measured."""
         self._ended = True
         self.log.until = _NEVER
         tracer.attach(None)
@@ -403,7 +403,7 @@ class Recorder:
         return True
 
     def _cost(self, now_ns: int) -> float:
-        """Return about which part of the present window's time recording took."""
+        """Return the share of the present window's time that recording took, about."""
         size, (before, since_ns) = self.log.size(), self._sized
         self._sized = size, now_ns
         lasted_ns = max(now_ns - since_ns, 1)

@@ -141,7 +141,7 @@ class Plan:
         began_ns: int,
         ended_ns: int,
     ) -> None:
-        """Take note that a visit was made.
+        """Count a visit.
 
         Args:
             planned: The visit, as `next` gave it.
@@ -270,7 +270,7 @@ class Plan:
 
     @property
     def _most_sampled_ns(self) -> float:
-        """For how long samples are taken."""
+        """Longest time, in ns, for which samples are taken."""
         # A plan of the bare pass alone has the rest of its budget for the passes without latencies.
         share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
         return min(SAMPLED_NS, share * self.settings.budget_s * 1e9)

@@ -146,7 +146,7 @@ class KerasCall(ModelCall):
         return getattr(self.function, "__self__", self.function)
 
     def states(self) -> Iterator[State]:
-        """Yield the variables that no training changes, and what gives seeds to operators."""
+        """Yield the variables that training does not change, and the seeds of operators."""
         for variable in self.model().non_trainable_variables:
             name = f"the variable {variable.path}"
             yield State(name, partial(_numbers, variable), variable.assign)

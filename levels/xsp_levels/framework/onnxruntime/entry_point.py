@@ -95,7 +95,7 @@ class EntryPoint:
         self._take_out()
 
     def place(self) -> None:
-        """Put other code in place if anybody is to be told, else the functions' own."""
+        """Put xsp's code in place if there is a watcher or a recorder, else the functions' own."""
         wanted = self.watcher is not None or self.recorder is not None
         if not wanted:
             self._take_out()

@@ -1,4 +1,4 @@
-"""A session of JAX's profiler: its bytes, and what is known of the programs that ran.
+"""Runs a session of JAX's profiler, and keeps its bytes and the programs that ran.
 
 No file is written: the profiler hands its recording over as bytes. XLA's programs are asked for
 once each, in an empty session of its own, as describing them takes longer than recording.

@@ -69,7 +69,7 @@ class Door:
                 self._place(cls)
 
     def close(self) -> None:
-        """Put back what was there."""
+        """Put the original functions back."""
         while self._originals:
             cls, original = self._originals.popitem()
             type.__setattr__(cls, "__call__", original)

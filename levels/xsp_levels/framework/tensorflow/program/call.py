@@ -1,4 +1,4 @@
-"""Calls of functions of TensorFlow: what they are called, and how to repeat them."""
+"""Names and repeats calls of TensorFlow's functions."""
 
 from __future__ import annotations
 

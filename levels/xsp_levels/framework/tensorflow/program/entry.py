@@ -124,7 +124,7 @@ class EntryPoints:
         return frozenset(f.__qualname__ for f, hook in hooks.items() if hook.placed)
 
     def record(self, note: Note | None, now: Callable[[], int] = SystemClock.now) -> None:
-        """Have `note` told of each part; None ends that."""
+        """Call `note` after each part; None ends that."""
         self._record, self._now = note, now
         self._apply()
 

@@ -186,7 +186,7 @@ def _in_order(ran: Sequence[str], graph: Sequence[Operator]) -> dict[int, Operat
 
 
 class _UnknownError(Exception):
-    """The graph holds something of which it is not known which operators that makes."""
+    """Raised for a graph with a node whose operators are not known."""
 
 
 class WrittenGraphs:

@@ -1,4 +1,4 @@
-"""Calls of PyTorch models: what tells them apart, what they are called, how they are repeated."""
+"""Tells calls of PyTorch models apart, names and repeats them."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 class CallKeys:
-    """The numbers of calls, whose facts the log of a program keeps: what tells calls apart."""
+    """Numbers of calls; calls with equal facts have one number in a program's log."""
 
     def __init__(self, log: Any) -> None:
         import torch  # noqa: PLC0415
