@@ -222,16 +222,6 @@ def test_an_unknown_target_is_not_tried_again(tmp_path: Path, write: Write) -> N
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("without_torch")
-def test_a_process_that_hangs_is_ended(
-    write: Write, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(worker, "SILENCE_S", 0.5)
-    with pytest.raises(MeasurementError, match="said nothing for 0 s and was ended"):
-        isolate.measure_isolated(write("time.sleep(600)\n"), settings)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("without_torch")
 def test_what_a_target_prints_stays_away(
     write: Write, settings: Settings, capfd: pytest.CaptureFixture[str]
 ) -> None:

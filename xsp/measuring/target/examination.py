@@ -19,7 +19,7 @@ from xsp.measuring.target.part import attempt
 from xsp.measuring.target.resolution import check, matching, prepare
 from xsp.measuring.target.source import pytorch
 from xsp.measuring.target.spec import SOURCES, Spec
-from xsp.measuring.target.worker import FAILURE, SILENCE_S, Failure
+from xsp.measuring.target.worker import FAILURE, Failure
 
 _SPECS, _TEXTS, _FOUND = "specs.json", "texts.json", "found.json"
 _SLOW = ("torchvision", "timm", "transformers")  # what lists their models imports PyTorch
@@ -128,12 +128,7 @@ def _work(verb: str, specs: Sequence[Spec], folder: Path) -> None:
 
 def _failure(verb: str, folder: Path) -> Failure | None:
     command = [sys.executable, "-P", "-m", "xsp.measuring.target", verb, str(folder)]
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=SILENCE_S, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return Failure("died", f"its import took more than {SILENCE_S:.0f} s and was ended")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     found = folder / FAILURE
     if found.exists():
         return Failure(**json.loads(found.read_text(encoding="utf-8")))
