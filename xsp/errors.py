@@ -20,6 +20,7 @@ from typing import TypeVar
 from xsp.delivery import Delivery
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 
 class XspError(Exception):
@@ -78,7 +79,7 @@ class ExportError(XspError):
         self.delivery = delivery
 
 
-def guarded(work: Callable[[], T], failed: Callable[[Exception], T]) -> T:
+def guarded(work: Callable[[], T], failed: Callable[[Exception], R]) -> T | R:
     """Call code of users, providers or plug-ins, which may raise anything.
 
     Args:

@@ -64,9 +64,9 @@ def test_calls_whose_ends_cannot_be_told_apart_are_counted_in_words() -> None:
     calls = (TimedCall("ddot", 1_000, 1_090, 11, (8,)), TimedCall("ddot", 2_000, 2_100, 11, (8,)))
     provider._traps_ns["blas.so"] = {"ddot": 100}
     provider._probes = [("blas.so", Ended(*calls))]  # type: ignore[list-item]
-    (problem,) = provider.stop().warnings
-    assert "2 of OpenBLAS's calls were too short" in problem
-    assert "100 ns" in problem
+    (warning,) = provider.stop().warnings
+    assert "2 of OpenBLAS's calls were too short" in warning
+    assert "100 ns" in warning
 
 
 def test_numpys_calls_are_seen_with_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from xsp.errors import guarded
 from xsp.measuring.call import Contents, arguments_of, carry_out, iterator_type, read_arguments
 from xsp.progress import Progress, progress_bar
 from xsp.provider import ModelCall, State
@@ -172,10 +173,12 @@ def _rehearse(session: Session, call: ModelCall) -> str:
 
     What the copy shares with the program, such as random numbers (`State`), is left as it was.
     """
-    try:
-        copy = call.copied(_Memo())
-    except Exception as error:  # noqa: BLE001  the user's objects may raise anything
-        return f"what it may change cannot be copied ({type(error).__name__}: {error})"
+    copy = guarded(
+        lambda: call.copied(_Memo()),
+        lambda error: f"what it may change cannot be copied ({type(error).__name__}: {error})",
+    )
+    if isinstance(copy, str):
+        return copy
 
     def contents() -> Contents:
         reached = [*arguments_of(copy), ("the model", copy.model())]

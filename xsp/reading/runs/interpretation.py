@@ -172,7 +172,10 @@ class _Interpreter:
         # The bare pass records nothing: its runs have latencies, but no rows.
         frames: Sequence[SpanRows | None] = [None] * len(windows)
         if pass_.kinds:
-            trees = self._trees(visits)
+            rows = concat_rows([self._rows(visit) for visit in visits])
+            if visits[0].shared:  # such a visit is alone in its batch
+                rows = _of_thread(rows, visits[0].thread)
+            trees = correlate(_roots(visits), rows, synchronous=self._synchronous)
             self._note(visits, trees)
             frames = trees.frames
         chosen: Iterable[tuple[int, SpanRows | None]] = enumerate(frames)
@@ -205,12 +208,6 @@ class _Interpreter:
                 if any_captured(rows):
                     frames += correlate(_roots([visit]), rows, synchronous=self._synchronous).frames
         return frames
-
-    def _trees(self, visits: Sequence[Visit]) -> Trees:
-        rows = concat_rows([self._rows(visit) for visit in visits])
-        if visits[0].shared:  # such a visit is alone in its batch
-            rows = _of_thread(rows, visits[0].thread)
-        return correlate(_roots(visits), rows, synchronous=self._synchronous)
 
     def _rows(self, visit: Visit) -> SpanRows:
         rows = concat_rows([self._rows_of(visit.planned.pass_, *kept) for kept in visit.records])
