@@ -21,7 +21,7 @@ INFERENCE = "inference"
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What a step is, as the program itself would say it.
+    """Name of a step, as the program itself would say it.
 
     Attributes:
         model: Class of the model.

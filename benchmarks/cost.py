@@ -1,4 +1,4 @@
-"""What xsp costs besides the steps: an idle span, the import, the waiting."""
+"""Measures xsp's costs besides the steps: an idle span, the import, the waiting."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ COLUMNS = (
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
 mood   how the machine's speed changes; "ten times": one step takes ten times as long
-runs   steps on each rung that were asked for; "default": until xsp's plan has enough
-made   steps on the rung with the fewest, on average
+runs   steps on each pass that were asked for; "default": until xsp's plan has enough
+made   steps on the pass with the fewest, on average
 time   simulated seconds that a measurement takes
 of     the model, its layers, or operators that take more than 5 us
 bias   mean error of the latencies

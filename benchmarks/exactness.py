@@ -2,7 +2,7 @@
 
 Ground truth: two clock reads around one module's call, nothing else recorded
 (`truth.py`), taken twice and independently. xsp measures once, as a user would have
-it do; between its visits of the rungs (it reports progress there) the ground truths,
+it do; between its visits of the passes (it reports progress there) the ground truths,
 the bare model and torch.profiler each get a few steps. So drift hits all alike,
 and within a fraction of a second.
 
@@ -252,7 +252,7 @@ def report(case: Case, trace: xsp.Trace, observer: Observer) -> tuple[list[str],
 
 
 def _runs(trace: xsp.Trace) -> int:
-    return next(rung["runs"] for rung in trace.metadata["passes"] if rung["pass"] == "layer")
+    return next(pass_["runs"] for pass_ in trace.metadata["passes"] if pass_["pass"] == "layer")
 
 
 def _errors(said: dict[Layer, float], true: dict[Layer, float], keys: list[Layer]) -> np.ndarray:

@@ -3,11 +3,11 @@
     python benchmarks/framework_exactness.py tensorflow [--models NAME …] [--batch N …]
 
 One framework to a process. Of each model xsp measures `levels=2` once, as a user would have it do;
-between its visits of the rungs the bare model is evaluated between two clock reads, in two sets
+between its visits of the passes the bare model is evaluated between two clock reads, in two sets
 that take turns. The truth is the mean of the two sets, and how far they lie apart is the noise of
 this machine, below which no method can be told from another.
 
-Then xsp's rungs, the framework's own profiler and the bare model take turns, for what each adds.
+Then xsp's passes, the framework's own profiler and the bare model take turns, for what each adds.
 
 `eager` is a small transformer of Keras, called layer by layer on TensorFlow; the truth of a layer
 is two clock reads around its call, by a stand-in for it in the layer that holds it.
@@ -31,7 +31,7 @@ from turns import settle, statistic, take_turns, time_bare
 
 import xsp
 from xsp.level import Kind
-from xsp.matching.run import Rung, ladder
+from xsp.matching.run import Pass, ladder
 from xsp.provider import ModelCall
 from xsp.record.session import registry
 from xsp.record.session.recorder import Session
@@ -60,7 +60,7 @@ in 2 %     whether the error is at most 2 %, or at most the noise
 predicted  the model's latency put together again: self times of all that the trace has, operators
            less their overhead among them, against the bare one; of operators that run at once the
            time counts once
-xsp adds   time that the rung of operators adds to a step, as a share of it
+xsp adds   time that the pass of operators adds to a step, as a share of it
 own adds   the same of the framework's own profiler (tf.profiler.experimental, enable_profiling,
            jax.profiler), as it is by default"""
 EAGER = (
@@ -126,22 +126,22 @@ def bare(case: Case, into: list[float], evaluations: int) -> None:
 
 
 def ways(case: Case) -> Mapping[str, Callable[[int], list[float]]]:
-    """Return the bare model, xsp's rung of operators, and the framework's own profiler."""
+    """Return the bare model, xsp's pass of operators, and the framework's own profiler."""
     session = Session(registry.installed_providers())
     found = (each.model_call(case.function, case.arguments, {}) for each in session.watchers)
     call = next((call for call in found if call is not None), None)
     assert call is not None, f"no provider knows {case.name}"
-    rungs = {rung.name: rung for rung in ladder({Kind.REGION, Kind.LAYER, Kind.OP})}
+    passes = {pass_.name: pass_ for pass_ in ladder({Kind.REGION, Kind.LAYER, Kind.OP})}
     return {
-        "bare": partial(_visit, session, call, rungs["bare"]),
-        "op": partial(_visit, session, call, rungs["op"]),
+        "bare": partial(_visit, session, call, passes["bare"]),
+        "op": partial(_visit, session, call, passes["op"]),
         "own": partial(_profiled, case),
     }
 
 
-def _visit(session: Session, call: ModelCall, rung: Rung, evaluations: int) -> list[float]:
+def _visit(session: Session, call: ModelCall, pass_: Pass, evaluations: int) -> list[float]:
     session.visits.clear()
-    planned = PlannedVisit(rung, evaluations, untimed=1)
+    planned = PlannedVisit(pass_, evaluations, untimed=1)
     return [float(latency) for latency in session.visit(planned, call)]
 
 
@@ -152,7 +152,7 @@ def _profiled(case: Case, evaluations: int) -> list[float]:
 
 
 def slowdown(case: Case, seconds: float) -> dict[str, float]:
-    """Return the bare latency in ns, and what the rung of operators and the profiler add."""
+    """Return the bare latency in ns, and what the pass of operators and the profiler add."""
     once = min(time_bare(case.evaluate, 3)) / 1e9
     evaluations = int(np.clip(0.1 / once, 2, 30))
     rounds = int(np.clip(seconds / (3 * once * (evaluations + 1)), 3, 60))

@@ -98,7 +98,7 @@ def _tokenizer() -> PreTrainedTokenizerFast:
 
 
 def classification(clock: Clock) -> Program:
-    """A pipeline: sentences in, labels out, one at a time; lengths vary freely."""
+    """A classifier that labels one sentence at a time; lengths vary freely."""
     model = _distilbert().eval()
     classify = pipeline("text-classification", model=model, tokenizer=_tokenizer(), device="cpu")
     lengths = torch.randint(4, 40, (150,)).tolist()

@@ -1,4 +1,4 @@
-"""What recording costs between a span's own two ends: by empty spans, and in a model.
+"""Measures the cost of recording between a span's two ends: by empty spans, and in a model.
 
 Empty spans are what a session makes while it warms up; here that is done many times. In a
 model of small layers, the recorded length of each layer is compared with its ground truth

@@ -1,7 +1,7 @@
 """How much slower is GPT-2 on a GPU while its kernels are recorded? Beside torch.profiler.
 
 Inference and a training step, bare, with every level of xsp armed (which is what its
-kernel rung does), and with torch.profiler watching CPU and GPU, in turns. torch.profiler has a
+kernel pass does), and with torch.profiler watching CPU and GPU, in turns. torch.profiler has a
 process of its own, for CUPTI serves one of the two in a process; what it adds is what it adds to
 the bare one there.
 """
@@ -22,7 +22,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from turns import settle, statistic, take_turns, time_bare
 
 from xsp.level import Kind
-from xsp.matching.run import Rung, ladder
+from xsp.matching.run import Pass, ladder
 from xsp.provider.watching import ModelCall
 from xsp.record.session import registry
 from xsp.record.session.recorder import Session
@@ -42,10 +42,10 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
-xsp, operators   time that its rung down to operators adds, as a share of a step
-xsp, kernels     the same of the rung down to kernels: layers, operators, library calls, CUPTI
+xsp, operators   time that its pass down to operators adds, as a share of a step
+xsp, kernels     the same of the pass down to kernels: layers, operators, library calls, CUPTI
 torch.profiler   CPU and CUDA activity
-ratio            what xsp's kernel rung adds, to what torch.profiler adds"""
+ratio            what xsp's kernel pass adds, to what torch.profiler adds"""
 
 Work = Callable[[], Any]
 
@@ -77,21 +77,21 @@ def ways(work: Work) -> dict[str, Callable[[], list[float]]]:
     """Return each way of profiling: a function that evaluates some times and times it."""
     kinds = frozenset(Kind) - {Kind.SYSCALL}
     session = Session(registry.installed_providers(), kinds=kinds)
-    rungs = {rung.name: rung for rung in ladder(kinds)}
-    missing = {"bare", "op", "kernel"} - set(rungs)
+    passes = {pass_.name: pass_ for pass_ in ladder(kinds)}
+    missing = {"bare", "op", "kernel"} - set(passes)
     if missing:
-        raise SystemExit(f"there is no pass {', '.join(sorted(missing))} among {', '.join(rungs)}")
+        raise SystemExit(f"there is no pass {', '.join(sorted(missing))} among {', '.join(passes)}")
 
-    def on(rung: Rung) -> Callable[[], list[float]]:
+    def on(pass_: Pass) -> Callable[[], list[float]]:
         def visit() -> list[float]:
             session.visits.clear()
             call = ModelCall(work, whole_model=False)
-            planned = PlannedVisit(rung, EVALUATIONS, untimed=1)
+            planned = PlannedVisit(pass_, EVALUATIONS, untimed=1)
             return [float(each) for each in session.visit(planned, call)]
 
         return visit
 
-    return {name: on(rungs[name]) for name in ("bare", "op", "kernel")}
+    return {name: on(passes[name]) for name in ("bare", "op", "kernel")}
 
 
 @cache

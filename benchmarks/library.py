@@ -1,4 +1,4 @@
-"""What the library rung costs: time added to a model, against oneDNN's own verbose mode.
+"""Measures the time that the library pass adds to a model, beside oneDNN's verbose mode.
 
 Three ways to evaluate a model take turns: with nothing, with the oneDNN provider armed,
 and with the library's verbose mode (the same level, timestamps on) written to a file. A

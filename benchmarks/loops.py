@@ -50,7 +50,7 @@ class Down(nn.Module):
 
 
 class UNet(nn.Module):
-    """A small denoiser: an image and a time in, noise out."""
+    """A small denoiser: predicts the noise in an image at a time."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -66,11 +66,11 @@ class UNet(nn.Module):
 
 
 class Generator(nn.Sequential):
-    """Noise in, samples out."""
+    """Makes samples of noise."""
 
 
 class Discriminator(nn.Sequential):
-    """Samples in, how real they look out."""
+    """Scores how real samples look."""
 
 
 def mlp(kind: type[nn.Sequential], *widths: int) -> nn.Sequential:

@@ -1,8 +1,8 @@
-"""Merging: seconds and memory for 2,000 spans of 150 runs a rung, and 1,000,000 of 3 runs.
+"""Merging: seconds and memory for 2,000 spans of 150 runs a pass, and 1,000,000 of 3 runs.
 
 Run it as `python benchmarks/merging.py`. Each line is measured in a fresh process, best of three
 (memory: of the first). The model is a layer with blocks in it, one after the other; each block is
-a layer with four operators, and another operator in each of these. The rungs are bare, pipeline,
+a layer with four operators, and another operator in each of these. The passes are bare, region,
 layer and op; recording costs time, and the speed differs from run to run.
 """
 
@@ -19,11 +19,11 @@ import polars as pl
 from correlation import peak_mib
 
 from xsp.level import Kind
-from xsp.matching import Run, Rung, ladder
+from xsp.matching import Pass, Run, ladder
 from xsp.provider import span_rows
 from xsp.reading.merge import merge
 
-SIZES = ((2_000, 150), (1_000_000, 3))  # spans of a run, runs of each rung
+SIZES = ((2_000, 150), (1_000_000, 3))  # spans of a run, runs of each pass
 COST_NS = {Kind.LAYER: 300, Kind.OP: 800}  # of recording one
 # Kind, name, self time in ns, and what lies inside.
 OPERATOR = (Kind.OP, "aten::linear", 2_000, [(Kind.OP, "aten::addmm", 1_000, [])])
@@ -52,14 +52,14 @@ def record(
     return now + cost - cost // 2
 
 
-def run(rung: Rung, blocks: int, *, speed: float, number: int) -> Run:
+def run(pass_: Pass, blocks: int, *, speed: float, number: int) -> Run:
     """Return a run in which everything takes `speed` times as long as usual."""
     rows: list[list[Any]] = []
-    length = record(rows, BLOCK, rung.kinds, 0, -1)
+    length = record(rows, BLOCK, pass_.kinds, 0, -1)
     latency = round(blocks * length * speed)
-    if not rung.kinds:
-        return Run(rung, latency, round=number)
-    outer = [("region", "predict"), ("layer", "Model")][: 1 + (Kind.LAYER in rung.kinds)]
+    if not pass_.kinds:
+        return Run(pass_, latency, round=number)
+    outer = [("region", "predict"), ("layer", "Model")][: 1 + (Kind.LAYER in pass_.kinds)]
     kind, name, start, end, above = zip(*rows, strict=True) if rows else [()] * 5
     block = np.arange(blocks if rows else 0).repeat(len(rows))
     begin, finish, parent = (np.resize(each, len(block)) for each in (start, end, above))
@@ -76,7 +76,7 @@ def run(rung: Rung, blocks: int, *, speed: float, number: int) -> Run:
     )
     parents = [*range(-1, len(outer) - 1), *np.where(parent < 0, len(outer) - 1, place)]
     return Run(
-        rung, latency, frame.with_columns(parent=pl.Series(parents, dtype=pl.Int64)), 0, number
+        pass_, latency, frame.with_columns(parent=pl.Series(parents, dtype=pl.Int64)), 0, number
     )
 
 
@@ -89,21 +89,21 @@ def names(of_block: tuple[str, ...], blocks: int) -> list[str]:
     ]
 
 
-def runs_of_rungs(spans: int, rounds: int) -> list[Run]:
-    """Return so many runs of each rung, of a model that has about so many spans."""
-    rungs = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
-    speeds = np.exp(np.random.default_rng(0).normal(0, 0.01, (rounds, len(rungs))))
+def runs_of_passes(spans: int, rounds: int) -> list[Run]:
+    """Return so many runs of each pass, of a model that has about so many spans."""
+    passes = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
+    speeds = np.exp(np.random.default_rng(0).normal(0, 0.01, (rounds, len(passes))))
     return [
-        run(rung, spans // SPANS, speed=float(speed), number=number)
+        run(pass_, spans // SPANS, speed=float(speed), number=number)
         for number, of_round in enumerate(speeds)
-        for rung, speed in zip(rungs, of_round, strict=True)
+        for pass_, speed in zip(passes, of_round, strict=True)
     ]
 
 
 def measure(spans: int, rounds: int) -> None:
     """Print the spans of a trace, best seconds of three (elapsed, processor), and peak MiB."""
-    merge(runs_of_rungs(100, 3))
-    runs = runs_of_rungs(spans, rounds)
+    merge(runs_of_passes(100, 3))
+    runs = runs_of_passes(spans, rounds)
     Path("/proc/self/clear_refs").write_text("5")  # lowers the peak to what is resident now
     before, peak, seconds, cpu = peak_mib(), 0.0, [], []
     for _ in range(3):
@@ -117,7 +117,7 @@ def measure(spans: int, rounds: int) -> None:
 
 def main() -> None:
     memory = f"{'peak MiB':>9} {'above start':>11}"
-    print(f"{'spans':>9} {'runs a rung':>11} {'seconds':>8} {'CPU s':>6} {memory}")
+    print(f"{'spans':>9} {'runs a pass':>11} {'seconds':>8} {'CPU s':>6} {memory}")
     for spans, rounds in SIZES:
         command = [sys.executable, __file__, str(spans), str(rounds)]
         line = subprocess.run(command, check=True, capture_output=True, text=True).stdout

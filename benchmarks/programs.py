@@ -79,7 +79,7 @@ TAIL = 0.1  # of the steps, which must be left after the last recorded one
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run of a program came to.
+    """Result of one run of a program.
 
     Attributes:
         wall_ns: How long the program took, by the clock; without what xsp does after it.

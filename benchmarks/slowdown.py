@@ -1,4 +1,4 @@
-"""How much slower is a model while it is profiled? Each rung beside torch.profiler.
+"""How much slower is a model while it is profiled? Each pass beside torch.profiler.
 
 Rounds are interleaved: in each, every way of profiling is armed, evaluated a few
 times, and disarmed, in an order that turns. What is compared is the time of the
@@ -20,7 +20,7 @@ from torch.profiler import ProfilerActivity, profile
 from turns import take_turns, time_bare
 
 from xsp.level import Kind
-from xsp.matching.run import Rung, ladder
+from xsp.matching.run import Pass, ladder
 from xsp.record.session import registry
 from xsp.record.session.recorder import Session
 from xsp.record.session.visit import PlannedVisit
@@ -41,7 +41,7 @@ COLUMNS = (
 )
 HEADINGS, WIDTHS = zip(*COLUMNS, strict=True)
 LEGEND = """
-model level, layers, layers+ops   xsp's rungs: time added to a step, as a share of it
+model level, layers, layers+ops   xsp's passes: time added to a step, as a share of it
 torch.profiler                    operators only: CPU activity, shapes on, nothing annotated
 us/call, us/op                    the time added, per module call and per operator recorded
 ratio                             what layers+ops add, to what torch.profiler adds"""
@@ -51,7 +51,7 @@ Way = Callable[[int], list[float]]
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many module calls and operators one step has."""
+    """Numbers of module calls and operators in one step."""
 
     calls: int
     operators: int
@@ -63,16 +63,18 @@ def ways(case: Case) -> dict[str, Way]:
     found = (watcher.model_call(case.model, (case.inputs,), {}) for watcher in session.watchers)
     call = next(call for call in found if call is not None)
 
-    def on(rung: Rung) -> Way:
+    def on(pass_: Pass) -> Way:
         def visit(evaluations: int) -> list[float]:
             session.visits.clear()
-            latencies = session.visit(PlannedVisit(rung, evaluations, untimed=1), call)
+            latencies = session.visit(PlannedVisit(pass_, evaluations, untimed=1), call)
             return [float(latency) for latency in latencies]
 
         return visit
 
-    rungs = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
-    return {rung.name: on(rung) for rung in rungs} | {"torch": lambda n: _torch_profiler(case, n)}
+    passes = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
+    return {pass_.name: on(pass_) for pass_ in passes} | {
+        "torch": lambda n: _torch_profiler(case, n)
+    }
 
 
 def _torch_profiler(case: Case, evaluations: int) -> list[float]:

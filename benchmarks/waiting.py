@@ -1,4 +1,4 @@
-"""What a user waits for: imports, loading, steps, and the bookkeeping after them.
+"""Measures a user's waits: imports, loading, steps, and the bookkeeping after them.
 
 Run it as `python benchmarks/waiting.py`. Times are wall times, with the processor's time of all
 processes besides: on a machine that is not quiet the latter says more.

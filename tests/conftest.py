@@ -1,4 +1,4 @@
-"""What holds for every test: nothing stays behind, and CI skips nothing that it has.
+"""Fixtures for every test: nothing stays behind, and CI skips nothing that it has.
 
 It also says how long hypothesis may look for a counterexample: `make test` takes the
 profile `quick`, CI `ci`, everything else hypothesis's own, of a hundred examples.
@@ -253,7 +253,7 @@ def _jax_hooks() -> frozenset[str]:
 
 
 def _torch_state() -> dict[str, Any] | None:
-    """What xsp touches in PyTorch; None while nobody has imported it."""
+    """State of PyTorch that xsp changes; None while nobody has imported PyTorch."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "nn"):
         return None
@@ -282,7 +282,7 @@ def _optimizer_hooks() -> tuple[Any, ...]:
 
 
 def _traces_of_xsp_in_torch() -> list[str]:
-    """What can be said when the test itself was the first to import PyTorch."""
+    """Traces that xsp left in PyTorch, where the test itself imported PyTorch first."""
     state = _torch_state()
     if state is None:
         return []

@@ -12,7 +12,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.matching.run import Run, Rung, ladder
+from xsp.matching.run import Pass, Run, ladder
 from xsp.provider.row import SpanRows, span_rows
 from xsp.reading.correlation.parent import Trees, correlate
 
@@ -23,7 +23,7 @@ EVERYTHING = frozenset({*HOST, *DEVICE_ACTIVITIES, Kind.SYNC})
 
 @dataclass(frozen=True)
 class Work:
-    """What a launch makes a device do."""
+    """Work that a launch gives a device."""
 
     name: str = "gemm"
     length_ns: int = 5_000
@@ -104,14 +104,14 @@ class Gpu:
 
     def measure(self, rounds: int) -> list[Run]:
         """Return the runs of interleaved rounds over the whole ladder."""
-        rungs = ladder(EVERYTHING)
-        return [self.run(rung, number) for number in range(rounds) for rung in rungs]
+        passes = ladder(EVERYTHING)
+        return [self.run(pass_, number) for number in range(rounds) for pass_ in passes]
 
-    def run(self, rung: Rung, number: int = 0) -> Run:
-        played = self.play(1, rung.kinds)
-        frame = played.correlate().frames[0] if rung.kinds else None
+    def run(self, pass_: Pass, number: int = 0) -> Run:
+        played = self.play(1, pass_.kinds)
+        frame = played.correlate().frames[0] if pass_.kinds else None
         latency = int((played.roots["end_ns"] - played.roots["start_ns"])[0])
-        return Run(rung, latency, frame, 0, number, latency - self.waited)
+        return Run(pass_, latency, frame, 0, number, latency - self.waited)
 
     def _evaluation(self) -> dict[str, Any]:
         root = self._row(Kind.REGION, "predict", home=-1, thread=MAIN)

@@ -47,12 +47,12 @@ class JaegerServer:
 
     @property
     def http(self) -> str:
-        """Where spans go over HTTP, for `trace.export`."""
+        """URL for spans over HTTP, for `trace.export`."""
         return f"http://127.0.0.1:{self.ports[jaeger.OTLP_HTTP]}"
 
     @property
     def printed(self) -> str:
-        """What it has printed so far."""
+        """Output of the server so far."""
         return (self.folder / "jaeger.log").read_text(errors="replace")
 
     def environment(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ from xsp.show.export.otlp import Chunk
 
 @dataclass(frozen=True)
 class Reply:
-    """What the server does to a request; as it stands, it accepts."""
+    """Reply of the server to a request; by default it accepts."""
 
     rejected: int = 0
     message: str = ""
@@ -73,7 +73,7 @@ def first(replies: int, script: Script) -> Script:
 
 @dataclass(frozen=True)
 class Request:
-    """What has come in."""
+    """A request that the server received."""
 
     path: str
     headers: dict[str, str]
@@ -104,12 +104,12 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where spans go, for `trace.export`."""
+        """URL for spans, for `trace.export`."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def connections(self) -> int:
-        """How many were made."""
+        """Number of connections made."""
         return self._http.connections
 
     def reply(self, request: Request) -> Reply:
@@ -230,7 +230,7 @@ class Tls:
     asks_client: bool = False
 
     def server_context(self) -> ssl.SSLContext:
-        """What a server speaks TLS in."""
+        """TLS context of a server."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(self.certificate, self.key)
         context.set_alpn_protocols(["http/1.1"])

@@ -69,7 +69,7 @@ class Node:
 
     @property
     def is_elsewhere(self) -> bool:
-        """Whether it runs on a device, or another thread than its parent."""
+        """Whether the node runs on a device, or on another thread than its parent."""
         return "device" in self.columns or "thread" in self.columns
 
 

@@ -1,6 +1,6 @@
 """Drives a ladder by hand, and makes runs with a known truth from a tree and noise.
 
-For tests of merging alone, which choose rounds, rungs and processes themselves. On the machine of
+For tests of merging alone, which choose rounds, passes and processes themselves. On the machine of
 `simulator` time passes, and the plan and the session decide what is evaluated when.
 """
 
@@ -16,7 +16,7 @@ from simulator.machine import Layout, shown_parents, span_columns
 from simulator.tree import Tree
 
 from xsp.level import Kind
-from xsp.matching.run import Run, Rung, ladder
+from xsp.matching.run import Pass, Run, ladder
 from xsp.provider.row import span_rows
 
 __all__ = ["QUIET", "Machine", "Noise", "Tree", "resnet", "transformer"]
@@ -26,7 +26,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Noise:
-    """What a shared machine does to a measurement; nothing by default."""
+    """Noise of a shared machine in a measurement; none by default."""
 
     jitter: float = 0.0  # of a whole run
     span_jitter: float = 0.0  # of each span's self time
@@ -40,7 +40,7 @@ QUIET = Noise()
 
 
 class Machine:
-    """Runs a tree under any rung."""
+    """Runs a tree under any pass."""
 
     def __init__(self, tree: Tree, noise: Noise = QUIET, seed: int = 0) -> None:
         self.tree = tree
@@ -53,19 +53,19 @@ class Machine:
     ) -> tuple[list[Run], Floats]:
         """Return the runs of interleaved rounds, and true latencies `[rounds, spans]`.
 
-        With `speeds`, each rung has a process of its own, that much slower than the
+        With `speeds`, each pass has a process of its own, that much slower than the
         machine, with bare runs beside its own.
         """
-        rungs = ladder(kinds or set(self.tree.kind))
+        passes = ladder(kinds or set(self.tree.kind))
         runs, truth = [], []
         for number in range(rounds):
             self._speed *= 1 + self.noise.drift * self.random.standard_normal()
-            for place, rung in enumerate(rungs):
-                if speeds and rung.kinds:
-                    runs.append(self.run(rungs[0], number, place, speeds[place - 1]))
-                if rung.kinds or not speeds:
+            for place, pass_ in enumerate(passes):
+                if speeds and pass_.kinds:
+                    runs.append(self.run(passes[0], number, place, speeds[place - 1]))
+                if pass_.kinds or not speeds:
                     at = (place, speeds[place - 1]) if speeds else (0, 1.0)
-                    runs.append(self.run(rung, number, *at))
+                    runs.append(self.run(pass_, number, *at))
             truth.append(self.durations(frozenset()))
         return runs, np.array(truth)
 
@@ -77,20 +77,20 @@ class Machine:
             total[tree.parent[i]] += total[i] + cost
         return np.asarray(total)
 
-    def run(self, rung: Rung, number: int = 0, process: int = 0, speed: float = 1.0) -> Run:
+    def run(self, pass_: Pass, number: int = 0, process: int = 0, speed: float = 1.0) -> Run:
         own, cost = speed * self._self_times()[None], np.array(self.tree.cost_ns)[None]
-        layout = Layout(self.tree, rung.kinds)
+        layout = Layout(self.tree, pass_.kinds)
         starts, ends, total = layout.place(own, cost, np.zeros_like(cost))
         latency = round(total[0])
-        if not rung.kinds:
-            return Run(rung, latency, None, process, number)
+        if not pass_.kinds:
+            return Run(pass_, latency, None, process, number)
         times = (
             1_000_000 + np.rint(np.insert(bounds, 0, whole, axis=1)).astype(np.int64)
             for bounds, whole in ((starts, 0), (ends, total))
         )
         rows = span_rows(span_columns(self.tree, [0, *layout.shown], *times))
         parents = [-1, *shown_parents(self.tree, layout.shown)]
-        return Run(rung, latency, rows.with_columns(parent=pl.Series(parents)), process, number)
+        return Run(pass_, latency, rows.with_columns(parent=pl.Series(parents)), process, number)
 
     def _self_times(self) -> Floats:
         noise, random = self.noise, self.random

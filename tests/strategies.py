@@ -34,7 +34,7 @@ class Shape:
 
     @property
     def momentary(self) -> bool:
-        """Whether it has no length. Only a deeper kind can lie inside of such a span."""
+        """Whether the span has no length. Only a deeper kind can lie inside of such a span."""
         if self.tail or len(self.children) > 1:
             return False
         return all(
@@ -57,7 +57,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Forest:
-    """What goes into correlation, and what must come out of it.
+    """Input of correlation, with the result that it must have.
 
     Attributes:
         roots: One row per step.

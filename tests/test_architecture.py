@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
+import ast
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+
+import xsp
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -63,19 +66,49 @@ def test_no_file_is_longer_than_a_reader_can_hold() -> None:
     assert {name: lines for name, lines in long.items() if lines > LONGEST} == {}
 
 
-def test_what_the_walk_names_is_in_its_room() -> None:
-    walk = PAGE.split("## One step")[1].split("\n## ")[0]
-    names = set(re.findall(r"`(\w+)\.(\w+)", walk)) - {("xsp", "measure")}
-    rooms = {path.name: room.replace("/", ".") for room, path in folders().items()}
-    named = {(rooms[room], name) for room, name in names if room in rooms}
-    assert len(named) >= 6
-    for room, name in named:
-        folder = ROOT / "xsp" / room.replace(".", "/")
-        modules = [f"xsp.{room}", *(f"xsp.{room}.{path.stem}" for path in folder.glob("[!_]*.py"))]
-        assert any(hasattr(importlib.import_module(one), name) for one in modules), (room, name)
+def words() -> set[str]:
+    """Names of the page in backticks: files, rooms, modules, classes, and what is in them."""
+    quoted = re.findall(r"`([A-Za-z_][\w./]*)`", PAGE)
+    return set(quoted) - {"with", "__init__", "stack", "prof.trace", "prof.groups", "xsp.levels"}
 
 
-def test_files_that_the_page_names_are_there() -> None:
-    named = re.findall(r"`((?:xsp|levels)/[\w/]+?(?:\.py|/))`", PAGE)
-    assert len(named) >= 6
-    assert [name for name in named if not (ROOT / name).exists()] == []
+def is_file(word: str) -> bool:
+    roots = (ROOT, ROOT / "xsp", ROOT / "levels" / "xsp_levels", *folders().values())
+    frameworks = ROOT / "levels" / "xsp_levels" / "framework"
+    return any((folder / word).exists() for folder in (*roots, frameworks))
+
+
+def names() -> Iterator[str]:
+    """Every name that xsp defines, and every pair of a module, room or class and a name in it."""
+    for path in (ROOT / "xsp").rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        outer = {path.stem, path.parent.name} - {"__init__"}
+        yield from outer
+        for node in tree.body:
+            inside = node.body if isinstance(node, ast.ClassDef) else ()
+            for name in defined(node):
+                yield name
+                yield from (f"{place}.{name}" for place in outer)
+            for member in inside:
+                for name in defined(member):
+                    yield f"{node.name}.{name}"  # type: ignore[attr-defined]
+                    yield from (f"{place}.{node.name}.{name}" for place in outer)  # type: ignore[attr-defined]
+
+
+def defined(node: ast.AST) -> list[str]:
+    match node:
+        case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+            return [name]
+        case ast.Assign(targets=targets):
+            return [target.id for target in targets if isinstance(target, ast.Name)]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
+    return []
+
+
+def test_every_name_of_the_page_is_a_file_or_defined() -> None:
+    known = set(names()) | {f"xsp.{name}" for name in dir(xsp)}
+    known |= {f"xsp.{path.stem}" for path in (ROOT / "xsp").iterdir()}
+    asked = words()
+    assert len(asked) > 100
+    assert sorted(word for word in asked if not (word in known or is_file(word))) == []

@@ -1,4 +1,4 @@
-"""What docker-compose.yml, jaeger.yaml and scripts/build-jaeger say has to be one thing.
+"""docker-compose.yml, jaeger.yaml and scripts/build-jaeger agree.
 
 The engine may be missing where tests run, and so may `docker compose config`: the
 files are looked at by what a reader of them would check.

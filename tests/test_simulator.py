@@ -58,7 +58,7 @@ def test_a_measurement_without_noise_finds_the_truth(costs: str) -> None:
 def test_a_measurement_costs_what_is_recorded() -> None:
     cost = cost_of(TREE, "inside")
     runs = measure(Machine(TREE, cost, SILENT), SETTINGS).runs
-    taken = {run.rung.name: run.latency_ns for run in runs}
+    taken = {run.pass_.name: run.latency_ns for run in runs}
     whole = cost.outside_ns + cost.inside_ns
     layers = np.array([kind is Kind.LAYER for kind in TREE.kind])
     assert taken["bare"] == taken["region"] == pytest.approx(sum(TREE.own_ns), abs=2)
@@ -93,7 +93,7 @@ def test_processes_take_turns_and_each_has_its_factor() -> None:
     speeds = [1.0, 1.1, 0.9]
     found = measure_processes(Machine(TREE, cost_of(TREE, "none"), SILENT), SETTINGS, speeds)
     whole = sum(TREE.own_ns)
-    taken = {(run.process, run.rung.name): run.latency_ns / whole for run in found.runs}
+    taken = {(run.process, run.pass_.name): run.latency_ns / whole for run in found.runs}
     assert taken == pytest.approx(
         {
             **{(process, "bare"): speed for process, speed in enumerate(speeds)},

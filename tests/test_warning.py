@@ -17,7 +17,7 @@ def test_an_ambiguity_says_how_to_make_the_run_that_may_resolve_it_until_that_is
     assert after.message.endswith("The synchronous pass does not show which.")
 
 
-def test_counts_of_a_code_and_provider_are_added_up_over_processes_and_listed_by_rung() -> None:
+def test_counts_of_a_code_and_provider_are_added_up_over_processes_and_listed_by_pass() -> None:
     counts = [
         WarningCount("dropped", "op", 1, "mkl"),
         WarningCount("orphans", "op", 5),

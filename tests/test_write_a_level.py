@@ -162,7 +162,7 @@ def test_what_recording_costs_is_taken_out(module: ModuleType) -> None:
     assert root["latency_ns"] < 2 * waste_ns < root["overhead_ns"]
 
 
-def test_functions_are_put_back_and_other_rungs_leave_them_alone(module: ModuleType) -> None:
+def test_functions_are_put_back_and_other_passes_leave_them_alone(module: ModuleType) -> None:
     provider, original = module.Zlib(), zlib.compress
     provider.start(SystemClock(), Request(frozenset({Kind.OP})))
     assert zlib.compress is original

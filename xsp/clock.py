@@ -1,4 +1,4 @@
-"""The clock of a measurement: CLOCK_MONOTONIC out, in integer nanoseconds."""
+"""The clock of a measurement: CLOCK_MONOTONIC in integer nanoseconds."""
 
 from __future__ import annotations
 

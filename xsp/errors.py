@@ -14,7 +14,13 @@ Wrong arguments are `ValueError` and `TypeError`, as everywhere in Python.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from xsp.delivery import Delivery
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class XspError(Exception):
@@ -71,3 +77,19 @@ class ExportError(XspError):
     def __init__(self, message: str, delivery: Delivery | None = None) -> None:
         super().__init__(message)
         self.delivery = delivery
+
+
+def guarded(work: Callable[[], T], failed: Callable[[Exception], R]) -> T | R:
+    """Call code of users, providers or plug-ins, which may raise anything.
+
+    Args:
+        work: The call.
+        failed: Makes a result of the exception, if the call raises one.
+
+    >>> guarded(lambda: 1 / 0, lambda error: float("nan"))
+    nan
+    """
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001
+        return failed(error)

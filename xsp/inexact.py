@@ -26,7 +26,7 @@ class Inexact(StrEnum):
     """A reason why a latency is not exact; lists of reasons have the order below."""
 
     INCLUDES_OVERHEAD = (
-        "includes_overhead"  # overhead is left: a deeper rung's latency, or the cost is not known
+        "includes_overhead"  # overhead is left: a deeper pass's latency, or the cost is not known
     )
     WARM_UP_ONLY = "warm_up_only"  # only first steps, in which libraries set themselves up
     FEW_SAMPLES = "few_samples"  # fewer than `FEWEST_RUNS` runs

@@ -48,11 +48,11 @@ class Kind(StrEnum):
 
     @property
     def order(self) -> int:
-        """Position from outside in, from 0; kinds that share a rung share a position."""
+        """Position from outside in, from 0; kinds that share a pass share a position."""
         return _ORDERS[self]
 
 
-_RUNGS: tuple[tuple[Level, tuple[Kind, ...]], ...] = (
+_PASSES: tuple[tuple[Level, tuple[Kind, ...]], ...] = (
     (Level.MODEL, (Kind.REGION,)),
     (Level.FRAMEWORK, (Kind.LAYER,)),
     (Level.FRAMEWORK, (Kind.OP,)),
@@ -60,8 +60,8 @@ _RUNGS: tuple[tuple[Level, tuple[Kind, ...]], ...] = (
     (Level.KERNEL, (Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET, Kind.SYNC)),
     (Level.SYSTEM, (Kind.SYSCALL,)),
 )
-_LEVELS = {kind: level for level, kinds in _RUNGS for kind in kinds}
-_ORDERS = {kind: order for order, (_, kinds) in enumerate(_RUNGS) for kind in kinds}
+_LEVELS = {kind: level for level, kinds in _PASSES for kind in kinds}
+_ORDERS = {kind: order for order, (_, kinds) in enumerate(_PASSES) for kind in kinds}
 
 # Kinds that keep a device busy; a synchronization only waits for the device.
 DEVICE_ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)

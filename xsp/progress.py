@@ -40,7 +40,7 @@ class StopMeasurement(Exception):  # noqa: N818  # not an error, as `StopIterati
 
 
 class Display:
-    """What a person sees of some work; this one shows nothing.
+    """Display of some work's progress; this one shows nothing.
 
     Called with the fraction done, from 0 to 1.
 

@@ -20,7 +20,7 @@ _FLAGS = 0x03
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """When a measurement began, and inside which OpenTelemetry span.
+    """Begin of a measurement, and the OpenTelemetry span that it lies in.
 
     Attributes:
         unix_ns: Wall-clock time in ns.

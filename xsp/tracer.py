@@ -57,7 +57,7 @@ _next_number = itertools.count(1).__next__
 
 
 class RegionSink(Protocol):
-    """What a program's regions are logged by."""
+    """Log of a program's regions."""
 
     block: object
 

@@ -3,7 +3,7 @@
 While runs are interpreted, warnings are only counted (`WarningCount`). When all processes have
 handed over their counts, `warnings_of` adds the counts up and words them.
 
-    counted    dropped, op rung: 1 record of mkl        dropped, op rung: 2 records of mkl
+    counted    dropped, op pass: 1 record of mkl        dropped, op pass: 2 records of mkl
     warning    "mkl lost 3 records of the op runs: what they stood for is missing, not zero"
 """
 
@@ -23,7 +23,7 @@ NOISE = ("wide-interval",)
 # noise. All others come between the last two.
 _MISSING = (
     *("nothing-called", "interrupted", "cut-short", "provider-failed", "process-failed"),
-    *("rung-failed", "rank-failed", "rank-missing", "dropped", "damaged", "damaged-times"),
+    *("rank-failed", "rank-missing", "dropped", "damaged", "damaged-times"),
     *("input-used-up", "input-written", "outputs-differ", "spans-left-out", "observed"),
 )
 _WRONG = (
@@ -70,17 +70,17 @@ Problem = TraceWarning  # its name in earlier versions
 
 @dataclass(frozen=True, slots=True)
 class WarningCount:
-    """How many rows of the runs of one rung have a warning.
+    """Number of rows that have one warning, in the runs of one pass.
 
     Attributes:
         code: Code of the warning: a key of `COUNTED`.
-        rung: Name of the rung.
+        pass_: Name of the pass.
         count: How many rows or records; at least 1.
         provider: Name of the provider whose records are counted; empty where several are meant.
     """
 
     code: str
-    rung: str
+    pass_: str
     count: int
     provider: str = ""
 
@@ -123,10 +123,10 @@ _IN_VAIN = ". The synchronous pass does not show which."
 def warnings_of(
     counts: Iterable[WarningCount], *, synchronous: bool = False
 ) -> tuple[TraceWarning, ...]:
-    """Return one warning for each code and provider that was counted, over all rungs.
+    """Return one warning for each code and provider that was counted, over all passes.
 
     Args:
-        counts: In any order; counts of one code, provider and rung are added up.
+        counts: In any order; counts of one code, provider and pass are added up.
         synchronous: Whether there is a synchronous measurement; the counts are what it left
             ambiguous.
 
@@ -136,11 +136,11 @@ def warnings_of(
     """
     sums: dict[tuple[str, str], dict[str, int]] = {}
     for each in counts:
-        rungs = sums.setdefault((each.code, each.provider), {})
-        rungs[each.rung] = rungs.get(each.rung, 0) + each.count
+        passes = sums.setdefault((each.code, each.provider), {})
+        passes[each.pass_] = passes.get(each.pass_, 0) + each.count
     return tuple(
-        _warning(code, provider, rungs, synchronous=synchronous)
-        for (code, provider), rungs in sums.items()
+        _warning(code, provider, passes, synchronous=synchronous)
+        for (code, provider), passes in sums.items()
     )
 
 
@@ -148,7 +148,7 @@ def resolved(counts: Mapping[tuple[str, str], int]) -> TraceWarning:
     """Return the warning that says of how many ambiguous rows the parents were found.
 
     Args:
-        counts: How many rows, by the code of the warning that the rows had and the rung.
+        counts: How many rows, by the code of the warning that the rows had and the pass.
 
     >>> resolved({("ambiguous", "op"): 2, ("no-launch", "op"): 1}).message.partition(" may ")[0]
     '2 launches, 1 kernel'
@@ -166,9 +166,9 @@ def resolved(counts: Mapping[tuple[str, str], int]) -> TraceWarning:
 
 
 def _warning(
-    code: str, provider: str, rungs: Mapping[str, int], *, synchronous: bool
+    code: str, provider: str, passes: Mapping[str, int], *, synchronous: bool
 ) -> TraceWarning:
     noun, sentence = COUNTED[code]
-    counts = ", ".join(f"{counted(n, noun)} of the {rung} runs" for rung, n in rungs.items())
+    counts = ", ".join(f"{counted(n, noun)} of the {pass_} runs" for pass_, n in passes.items())
     remedy = "" if code not in AMBIGUITIES else _IN_VAIN if synchronous else _REMEDY
     return TraceWarning(code, sentence.format(counts=counts, provider=provider) + remedy)

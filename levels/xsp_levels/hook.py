@@ -70,7 +70,7 @@ class Hook:
             _forget_parameters(function)
 
     def take_out(self) -> None:
-        """Make the function what it was."""
+        """Restore the function."""
         function = self._reference()
         if function is not None and function.__code__ is self.code:
             function.__code__ = self._original

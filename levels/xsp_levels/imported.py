@@ -40,7 +40,7 @@ class Imports(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return where the module lies, as the other finders say, with a loader that tells."""
+        """Return the specification that the other finders give, with a loader that calls back."""
         asked = threading.get_ident(), fullname
         if fullname not in self._names or asked in self._looking:  # by another one that looks
             return None
@@ -61,7 +61,7 @@ class Imports(MetaPathFinder):
 
 
 class _Telling(Loader):
-    """A loader that does as another one, tells of the end, and leaves the other in its place."""
+    """Loader that wraps another one, and calls back after the import."""
 
     def __init__(self, loader: Any, imported: Callable[[], None]) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""Samples the Python functions and lines that run on the evaluating thread.
+"""Samples the Python functions and lines that run on the thread that calls the model.
 
 pyinstrument's profile function is called at every call and return, in C, and calls ours where an
 interval has passed since the last sample. A thread that looks at the stacks of others would not see
@@ -68,7 +68,7 @@ class StackRecords:
 
 
 class Stack:
-    """Samples which function Python runs on the thread that evaluates the model."""
+    """Samples which function Python runs on the thread that calls the model."""
 
     name = "stack"
     level = Level.MODEL
@@ -292,6 +292,5 @@ class _Described:
 
 
 def _line(code: CodeType, instruction: int) -> int:
-    """Return the line of an instruction."""
     lines = (line for start, end, line in code.co_lines() if start <= instruction < end)
     return next(lines, None) or code.co_firstlineno

@@ -1,4 +1,4 @@
-"""What docs/analyses.md promises: questions to a trace, each answered by a table."""
+"""Promises of docs/analyses.md: questions to a trace, each answered by a table."""
 
 from __future__ import annotations
 

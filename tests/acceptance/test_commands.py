@@ -1,4 +1,4 @@
-"""What README.md promises of the command line: targets, sweeps, zoos, the doctor, exit codes."""
+"""Promises of README.md about the command line: targets, sweeps, zoos, the doctor, exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/compare.md promises: what became slower, whether that is chance, and what is new."""
+"""Promises of docs/compare.md: what became slower, whether that is chance, and what is new."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What README.md and docs promise of exports: OTLP, Perfetto, Parquet, flame graphs, exporters."""
+"""Promises of the docs about exports: OTLP, Perfetto, Parquet, flame graphs, exporters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/import.md promises: recordings of other tools are traces like any other."""
+"""Promises of docs/import.md: recordings of other tools are traces like any other."""
 
 from __future__ import annotations
 

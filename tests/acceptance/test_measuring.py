@@ -1,4 +1,4 @@
-"""What README.md and docs/trace.md promise of `xsp.measure`."""
+"""Promises of README.md and docs/trace.md about `xsp.measure`."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_trace_cannot_be_changed(trace: xsp.Trace) -> None:
 def test_the_metadata_say_how_the_trace_came_to_be(trace: xsp.Trace) -> None:
     assert trace.metadata["xsp_version"] == xsp.__version__
     assert trace.metadata["levels"]["framework"] == "measured"
-    assert [rung["pass"] for rung in trace.metadata["passes"]][:2] == ["bare", "region"]
+    assert [pass_["pass"] for pass_ in trace.metadata["passes"]][:2] == ["bare", "region"]
     assert trace.metadata["environment"]["python"]
     assert trace.metadata["plan"]["runs"] == 5
 

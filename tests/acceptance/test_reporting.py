@@ -1,4 +1,4 @@
-"""What docs/report.md promises: one page that needs no network, with every answer on it."""
+"""Promises of docs/report.md: one page that needs no network, with every answer on it."""
 
 from __future__ import annotations
 

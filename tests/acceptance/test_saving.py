@@ -1,4 +1,4 @@
-"""What docs/trace.md promises of files: one Parquet file that holds the trace whole."""
+"""Promises of docs/trace.md about files: one Parquet file that holds the trace whole."""
 
 from __future__ import annotations
 

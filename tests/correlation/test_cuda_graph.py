@@ -24,7 +24,7 @@ CLONE = 1000  # added to a captured node's number by making the graph executable
 
 @dataclass
 class Span:
-    """What is called while a graph is captured; one of kind launch captures nodes."""
+    """A call during the capture of a graph; one of kind launch captures nodes."""
 
     kind: Kind
     name: str

@@ -46,7 +46,7 @@ def parents_of_rows(rows: SpanRows, root: tuple[int, int] = (0, 100)) -> dict[st
 
 
 def encloses(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
-    """Tell whether `outer` is around `inner`, on a rung that records no deeper kind."""
+    """Tell whether `outer` is around `inner`, on a pass that records no deeper kind."""
     deeper = Kind(inner["kind"]).order - Kind(outer["kind"]).order
     begun_before = (outer["start_ns"], -outer["end_ns"], -deeper, outer["at"]) < (
         inner["start_ns"],
@@ -61,7 +61,7 @@ def encloses(outer: dict[str, Any], inner: dict[str, Any]) -> bool:
 
 
 def parents_one_by_one(root: SpanRows, rows: SpanRows) -> dict[str, str | None]:
-    """Return each row's parent on the row's own rung, by comparing every row with every other."""
+    """Return each row's parent on the row's own pass, by comparing every row with every other."""
     given_rows = rows.with_row_index("at").to_dicts()
     first, last = root["start_ns"][0], root["end_ns"][0]
     inside = [

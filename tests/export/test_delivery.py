@@ -32,7 +32,7 @@ ALL = "OTEL_EXPORTER_OTLP_"
 
 @pytest.fixture(autouse=True)
 def surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no variables in, and nobody wait between two attempts."""
+    """Clear the environment's OTLP variables, and skip waits between two attempts."""
     for name in list(os.environ):
         if name.startswith("OTEL_") or name.lower().endswith(("_proxy", "_ca_bundle")):
             monkeypatch.delenv(name)

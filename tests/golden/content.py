@@ -1,4 +1,4 @@
-"""What a trace says, in a form that can be stored and compared on another machine.
+"""Writes a trace's content in a form that can be compared on another machine.
 
 Texts are kept in full; of tables each column has a digest, over values of six significant digits.
 """

@@ -115,7 +115,7 @@ def simulated(seed: int, costs: str, mood: str) -> xsp.Trace:
         selection = select(settings.levels)
         session = Session(selection.providers, machine.clock)
         call = ModelCall(machine.evaluate, subject=f"model {seed}")
-        carry_out(Plan(selection.rungs, settings), session, call, lambda _: None)
+        carry_out(Plan(selection.passes, settings), session, call, lambda _: None)
         made = interpret_session(session, selection, call.subject)
     # Page faults, and what disturbs, are those of the machine that simulates.
     runs = tuple(replace(run, page_faults=None) for run in made.runs)

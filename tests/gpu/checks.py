@@ -1,4 +1,4 @@
-"""What the first hour on a GPU should find out, in the order of what would hurt most.
+"""Checks for the first hour on a GPU, the most harmful failures first.
 
 `python tests/gpu/checks.py` runs every check in a process of its own, for what one does to CUPTI
 stays, and prints what was expected and what was seen; `--list` says what there is. It judges only
@@ -36,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Visit:
-    """What CUPTI's provider recorded of one call."""
+    """Records of CUPTI's provider of one call."""
 
     rows: Any
     tables: Any
@@ -217,7 +217,7 @@ def graph() -> Iterator[tuple[str, bool | None]]:
 
 
 def unfinished() -> Iterator[tuple[str, bool | None]]:
-    """What becomes of a kernel that runs on when the recording ends."""
+    """Check a kernel that runs on when the recording ends."""
     import torch  # noqa: PLC0415
 
     provider = cupti_provider()
@@ -263,7 +263,7 @@ def ranges() -> Iterator[tuple[str, bool | None]]:
 
 
 def loggers() -> Iterator[tuple[str, bool | None]]:
-    """What cuBLAS and cuBLASLt say of two products, and the rows that are made of it."""
+    """Print the log of cuBLAS and cuBLASLt for two products, and the rows made of it."""
     import torch  # noqa: PLC0415
 
     from xsp.clock import SystemClock  # noqa: PLC0415
@@ -292,7 +292,7 @@ def loggers() -> Iterator[tuple[str, bool | None]]:
 
 
 def moments() -> Iterator[tuple[str, bool | None]]:
-    """When cuDNN and cuBLAS speak of a call: before its launches, and after them as well?"""
+    """Check whether cuDNN and cuBLAS announce a call before its launches, and after them too."""
     import torch  # noqa: PLC0415
 
     from xsp.clock import SystemClock  # noqa: PLC0415

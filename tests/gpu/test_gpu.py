@@ -1,4 +1,4 @@
-"""What only a GPU can show. scripts/gpu runs this, and what else needs one.
+"""Properties that only a GPU can show. scripts/gpu runs this, and what else needs one.
 
 On an H200 with PyTorch 2.11 all passed, each in a process of its own, but four that missed launches
 by the driver, which are recorded otherwise since. Those marked slow, and those that need a newer
@@ -173,11 +173,9 @@ def test_graphs_of_cuda_graph_trees_show_their_operators() -> None:
     assert found.operator >= 0.9
 
 
-def test_generated_kernels_say_what_they_were_generated_for() -> None:
-    found = kernels(measured(scenes.compiled)).unnest("attributes")
-    generated = found.filter(pl.col("name").str.starts_with("triton_"))
-    assert generated.height
-    assert generated["source_ops"].str.contains("aten.").any()
+def test_names_of_generated_kernels_list_the_operators() -> None:
+    found = kernels(measured(scenes.compiled))
+    assert found["name"].str.contains("^triton_.*fused").any()
 
 
 def test_kernel_latencies_are_those_of_torch_profiler() -> None:

@@ -106,7 +106,7 @@ def test_nothing_is_armed_where_no_samples_are_asked_for() -> None:
     assert stack.samples(stack.stop()).is_empty()
 
 
-def test_samples_are_taken_on_their_rung_alone() -> None:
+def test_samples_are_taken_on_their_pass_alone() -> None:
     seen: set[bool] = set()
 
     class Watching(Stack):

@@ -33,17 +33,19 @@ def drift(random: np.random.Generator, seconds: Floats) -> Floats:
 
 
 def measured(
-    mood: Mood, seed: int, *, rounds: int = 200, rungs: int = 4, noise: float = 0.01
+    mood: Mood, seed: int, *, rounds: int = 200, passes: int = 4, noise: float = 0.01
 ) -> tuple[list[Series], float]:
-    """Return series of rungs that take turns, 0.1 s a round, and the mean of the level."""
+    """Return series of passes that take turns, 0.1 s a round, and the mean of the level."""
     random = np.random.default_rng(seed)
-    seconds = np.arange(rounds * rungs) * 0.1 / rungs + 5.0
+    seconds = np.arange(rounds * passes) * 0.1 / passes + 5.0
     moved = mood(random, seconds - 5.0)
     values = 1e6 * (1 + moved) * np.exp(noise * random.standard_normal(len(seconds)))
-    number = np.arange(rounds * rungs) // rungs
+    number = np.arange(rounds * passes) // passes
     samples = [
-        Series((seconds[rung::rungs] * 1e9).astype(int), number[rung::rungs], values[rung::rungs])
-        for rung in range(rungs)
+        Series(
+            (seconds[pass_::passes] * 1e9).astype(int), number[pass_::passes], values[pass_::passes]
+        )
+        for pass_ in range(passes)
     ]
     return samples, float(moved.mean())
 

@@ -32,7 +32,7 @@ def measured(cost_ns: int, levels: int = 2) -> Trace:
         selection = select(settings.levels)
         session = Session(selection.providers, clock)
         call = ModelCall(ToyModel(toy), (1,), subject="ToyModel")
-        carry_out(Plan(selection.rungs, settings), session, call, lambda fraction: None)
+        carry_out(Plan(selection.passes, settings), session, call, lambda fraction: None)
         trace = build_trace([interpret_session(session, selection, "ToyModel")], settings)
     trace.check()
     return trace
@@ -149,7 +149,7 @@ def test_callables_have_names_to_be_called_by() -> None:
 
 
 @pytest.mark.parametrize("levels", [1, 2])
-def test_a_span_that_no_rung_records_is_named_once(levels: int) -> None:
+def test_a_span_that_no_pass_records_is_named_once(levels: int) -> None:
     def work() -> None:
         with xsp.span("sgemm", level="library"):
             pass
@@ -160,7 +160,7 @@ def test_a_span_that_no_rung_records_is_named_once(levels: int) -> None:
     assert "at the library level" in message
 
 
-def test_a_span_that_one_rung_records_is_no_warning_on_the_others() -> None:
+def test_a_span_that_one_pass_records_is_no_warning_on_the_others() -> None:
     def work() -> None:
         with xsp.span("step", level="framework"):
             pass

@@ -95,7 +95,7 @@ def test_the_trace_names_its_warnings_and_levels() -> None:
 
 def test_runs_of_several_processes_make_one_trace() -> None:
     trace = build_trace([some(), some()], settings_of(2))
-    assert {rung["pass"]: rung["runs"] for rung in trace.metadata["passes"]}["layer"] == 2
+    assert {pass_["pass"]: pass_["runs"] for pass_ in trace.metadata["passes"]}["layer"] == 2
 
 
 def test_without_a_run_there_is_no_trace() -> None:
@@ -141,9 +141,9 @@ def test_documented_metadata_is_that_of_a_trace() -> None:
 
 def synchronous(scale: int = 3) -> ProcessRuns:
     """Make the runs of a synchronous process, in which everything takes longer."""
-    rungs = (Run(BARE, 100 * scale), Run(REGION, 100 * scale, tree(scale)[:1]))
+    passes = (Run(BARE, 100 * scale), Run(REGION, 100 * scale, tree(scale)[:1]))
     layers = tuple(Run(LAYER, 100 * scale, tree(scale), round=n) for n in range(3))
-    return replace(some(), runs=(*rungs, *layers), warnings=(TraceWarning("provider", "its own"),))
+    return replace(some(), runs=(*passes, *layers), warnings=(TraceWarning("provider", "its own"),))
 
 
 def test_a_synchronous_measurement_gives_latencies_of_its_own_and_no_other_number() -> None:
@@ -166,16 +166,16 @@ def test_a_synchronous_measurement_gives_latencies_of_its_own_and_no_other_numbe
 
 
 def test_a_span_that_is_not_there_and_a_launch_have_no_synchronous_latency() -> None:
-    rungs = ladder({Kind.REGION, Kind.LAYER, Kind.LAUNCH})
+    passes = ladder({Kind.REGION, Kind.LAYER, Kind.LAUNCH})
     launched = rows("region predict 0 100", "layer conv1 10 60", "launch go 20 30")
     launched = launched.with_columns(parent=pl.Series([-1, 0, 1], dtype=pl.Int64))
     other = launched.with_columns(name=pl.col("name").replace("conv1", "conv2"))
 
     def collected(frame: pl.DataFrame) -> ProcessRuns:
-        heights = (None, 1, 2, 3)  # of what each rung records
+        heights = (None, 1, 2, 3)  # of what each pass records
         runs = (
-            Run(rung, 100, None if height is None else frame[:height])
-            for rung, height in zip(rungs, heights, strict=True)
+            Run(pass_, 100, None if height is None else frame[:height])
+            for pass_, height in zip(passes, heights, strict=True)
         )
         return replace(some(), runs=tuple(runs))
 

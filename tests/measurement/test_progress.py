@@ -1,4 +1,4 @@
-"""What a person sees on a terminal while xsp works."""
+"""Progress on a terminal while xsp works."""
 
 from __future__ import annotations
 

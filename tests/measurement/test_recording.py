@@ -63,7 +63,7 @@ def measured(function: Any, *args: Any) -> tuple[Recording, Trace]:
     selection = select(SETTINGS.levels)
     session = Session(selection.providers)
     call = ModelCall(function, args, whole_model=isinstance(function, Net))
-    carry_out(Plan(selection.rungs, SETTINGS), session, call, lambda done: None)
+    carry_out(Plan(selection.passes, SETTINGS), session, call, lambda done: None)
     kept = recording.recording_of(
         session, levels=selection.levels, subject="Net", settings=SETTINGS
     )
@@ -108,7 +108,7 @@ def toy_recording() -> Recording:
     with only_providers(toy):
         selection = select(settings.levels)
     session = Session(selection.providers, clock)
-    plan = Plan(selection.rungs, settings)
+    plan = Plan(selection.passes, settings)
     carry_out(plan, session, ModelCall(ToyModel(toy), (1,)), lambda done: None)
     return recording.recording_of(
         session, levels=selection.levels, subject="Toy", settings=settings

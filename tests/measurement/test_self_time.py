@@ -172,7 +172,7 @@ def test_self_time_is_named_in_the_trace_its_tree_and_its_file(
         trace = xsp.measure(ToyModel(toy), levels=2, runs=5)
     trace.check()
     assert sampling.asked == 1
-    assert [rung["pass"] for rung in trace.metadata["passes"]][-2:] == ["detail", "stack"]
+    assert [pass_["pass"] for pass_ in trace.metadata["passes"]][-2:] == ["detail", "stack"]
     named = trace.spans.unnest("attributes").filter(pl.col("self_samples") > 0)
     assert set(named["name"]) >= {"a", "b", "block0"}
     assert named["self_functions"].to_list() == [["encode"]] * named.height
@@ -192,11 +192,11 @@ def test_samples_that_cannot_be_read_cost_their_names_only(clock: FakeClock) -> 
     assert trace.spans["latency_ns"].is_not_null().all()
 
 
-def test_without_a_sampler_there_is_no_rung_of_samples(clock: FakeClock) -> None:
+def test_without_a_sampler_there_is_no_pass_of_samples(clock: FakeClock) -> None:
     toy = Toy(clock)
     with only_providers(toy):
         trace = xsp.measure(ToyModel(toy), levels=2, runs=5)
-    assert "stack" not in [rung["pass"] for rung in trace.metadata["passes"]]
+    assert "stack" not in [pass_["pass"] for pass_ in trace.metadata["passes"]]
     assert "self_functions" not in trace.spans.unnest("attributes").columns
 
 
@@ -205,11 +205,11 @@ def test_runs_with_self_time_are_the_same_from_a_folder(tmp_path: Path, clock: F
     with only_providers(toy, Sampling(clock)):
         visited = visit_all(ToyModel(toy), settings=settings_of(2, runs=2))
         runs = interpret_session(*visited)
-    assert {run.rung.name for run in runs.runs} >= {"bare", "detail", "stack"}
+    assert {run.pass_.name for run in runs.runs} >= {"bare", "detail", "stack"}
     runs.save(tmp_path / "runs")
     kept = ProcessRuns.load(tmp_path / "runs")
-    sampled = [run for run in kept.runs if run.rung.sampled]
-    assert [run.rung for run in kept.runs] == [run.rung for run in runs.runs]
+    sampled = [run for run in kept.runs if run.pass_.sampled]
+    assert [run.pass_ for run in kept.runs] == [run.pass_ for run in runs.runs]
     assert sampled[0].rows is not None
     assert sampled[0].rows["attr.self_samples"].sum() > 0
 

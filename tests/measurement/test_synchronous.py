@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.matching.run import Run, Rung, ladder
+from xsp.matching.run import Pass, Run, ladder
 from xsp.matching.tree_row import is_ambiguous
 from xsp.provider.row import SpanRows, span_rows
 from xsp.reading.correlation.parent import correlate
@@ -33,18 +33,18 @@ class Resolution:
 
     @property
     def remaining(self) -> int:
-        """How many rows are still ambiguous."""
+        """Number of rows that are still ambiguous."""
         return sum(int(is_ambiguous(run.rows).sum()) for run in self.runs if run.rows is not None)
 
 
 def resolve(runs: Sequence[Run], waiting: Sequence[Run]) -> Resolution:
     moved, told = synchronous.resolve(runs, waiting)
-    assert {rung for _, rung in told} <= {run.rung.name for run in runs}
+    assert {pass_ for _, pass_ in told} <= {run.pass_.name for run in runs}
     return Resolution(moved, {code: count for (code, _), count in told.items()})
 
 
-def run_of(frame: pl.DataFrame, rung: Rung = DEEPEST, latency_ns: int = 100) -> Run:
-    return Run(rung, latency_ns, frame)
+def run_of(frame: pl.DataFrame, pass_: Pass = DEEPEST, latency_ns: int = 100) -> Run:
+    return Run(pass_, latency_ns, frame)
 
 
 def frame_of(settled: Resolution, number: int = 0) -> pl.DataFrame:
@@ -355,7 +355,7 @@ def test_runs_in_no_doubt_are_the_same_objects() -> None:
     assert settled.runs[2] is not ambiguous
 
 
-def test_the_typical_run_of_the_deepest_rung_is_the_one_that_settles() -> None:
+def test_the_typical_run_of_the_deepest_pass_is_the_one_that_settles() -> None:
     played = Gpu(TWO).play()
     here = played.without(*launch_rows(played)[:1]).correlate().frames[0]
     there = Gpu(TWO, blocking=True).play().correlate(synchronous=True).frames[0]
@@ -370,16 +370,16 @@ def lossy(model: Sequence[Step], rounds: int, lost: Iterator[int]) -> list[Run]:
     """Return the runs of the ladder; in each of the deepest one launch is lost."""
     device = Gpu(model)
     runs = []
-    for number, rung in [(n, rung) for n in range(rounds) for rung in ladder(EVERYTHING)]:
-        if rung != DEEPEST:
-            runs.append(device.run(rung, number))
+    for number, pass_ in [(n, pass_) for n in range(rounds) for pass_ in ladder(EVERYTHING)]:
+        if pass_ != DEEPEST:
+            runs.append(device.run(pass_, number))
             continue
         played = device.play()
         launches = launch_rows(played, "cudaLaunchKernel", "cudaMemcpyAsync")
         at = launches[next(lost) % len(launches)]
         frame = played.without(at).correlate().frames[0]
         latency = int((played.roots["end_ns"] - played.roots["start_ns"])[0])
-        runs.append(Run(rung, latency, frame, 0, number, latency - device.waited))
+        runs.append(Run(pass_, latency, frame, 0, number, latency - device.waited))
     return runs
 
 

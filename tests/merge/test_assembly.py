@@ -11,7 +11,7 @@ from simulate import Machine, Noise, Tree, resnet, transformer
 
 from xsp.errors import MeasurementError
 from xsp.level import Kind
-from xsp.matching.run import Run, Rung, ladder
+from xsp.matching.run import Pass, Run, ladder
 from xsp.matching.summary import trimmed_mean
 from xsp.provider.row import span_rows
 from xsp.reading.merge import assembly as merging
@@ -87,7 +87,7 @@ def test_waste_of_100_us_per_span_is_taken_out_on_a_busy_machine(wasteful: str) 
     found = errors(merged, truth)[of_kind(tree, Kind.LAYER)]
     assert np.median(found) < 0.01
     assert np.quantile(found, 0.95) < 0.02
-    share = merged.rungs.filter(pl.col("pass") == wasteful)["cost_per_span_ns"][0]
+    share = merged.passes.filter(pl.col("pass") == wasteful)["cost_per_span_ns"][0]
     assert share == pytest.approx(100_000, rel=0.03)
 
 
@@ -119,7 +119,7 @@ def test_the_timeline_is_drawn_without_overhead() -> None:
 def test_without_layer_runs_layers_come_from_the_operators_and_are_said_to() -> None:
     tree = transformer()
     runs, truth = Machine(tree).measure(5)
-    merged = merge([run for run in runs if run.rung.name != "layer"])
+    merged = merge([run for run in runs if run.pass_.name != "layer"])
     layers = of_kind(tree, Kind.LAYER)
     exact = merged.spans["attributes"].struct.field("exact").to_numpy()
     assert not exact[layers].any()
@@ -130,9 +130,9 @@ def test_without_layer_runs_layers_come_from_the_operators_and_are_said_to() -> 
     assert np.median(errors(merged, truth)[layers]) < np.median(raw[layers]) / 2
 
 
-def test_one_rung_alone_is_shown_as_measured() -> None:
+def test_one_pass_alone_is_shown_as_measured() -> None:
     runs, _ = Machine(resnet()).measure(3, kinds=[Kind.REGION, Kind.LAYER, Kind.OP])
-    merged = merge([run for run in runs if run.rung.name == "op"])
+    merged = merge([run for run in runs if run.pass_.name == "op"])
     spans = merged.spans
     measured = (spans["measured_end_ns"] - spans["measured_start_ns"]).to_numpy()
     assert latency(merged) == pytest.approx(measured)
@@ -146,7 +146,7 @@ def test_a_wide_interval_is_said() -> None:
 
 def test_nothing_recorded_cannot_be_merged() -> None:
     with pytest.raises(MeasurementError, match="was the model called"):
-        merge([Run(Rung(frozenset()), 1000)])
+        merge([Run(Pass(frozenset()), 1000)])
     with pytest.raises(MeasurementError):
         merge([])
 
@@ -158,7 +158,7 @@ def test_any_runs_can_be_merged() -> None:
         for number in range(int(random.integers(1, 6))):
             tree = random_tree(int(random.integers(1, 12)), seed + int(random.integers(0, 2)))
             machine = Machine(tree, BUSY, seed)
-            runs += [machine.run(rung, number) for rung in RUNGS if random.random() < 0.7]
+            runs += [machine.run(pass_, number) for pass_ in PASSES if random.random() < 0.7]
         if any(run.rows is not None for run in runs):
             assert merge(runs).spans.height
 
@@ -177,22 +177,22 @@ def random_tree(size: int, seed: int) -> Tree:
 
 
 KINDS = (Kind.REGION, Kind.LAYER, Kind.OP)
-RUNGS = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
+PASSES = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 
 
-def hand_run(rung: Rung, spans: list[tuple[str, str, int, int, int]], /, **columns: object) -> Run:
+def hand_run(pass_: Pass, spans: list[tuple[str, str, int, int, int]], /, **columns: object) -> Run:
     kinds, names, starts, ends, parents = zip(*spans, strict=True)
     values = {"kind": kinds, "name": names, "start_ns": starts, "end_ns": ends, "thread": 1}
     rows = span_rows({**values, **columns}).with_columns(parent=pl.Series(parents, dtype=pl.Int64))
-    return Run(rung, ends[0] - starts[0], rows)
+    return Run(pass_, ends[0] - starts[0], rows)
 
 
 def test_spans_of_other_runs_are_counted_and_named() -> None:
     usual = [("region", "predict", 0, 100, -1), ("layer", "left", 10, 50, 0)]
     other = [("region", "predict", 0, 100, -1), ("layer", "right", 10, 50, 0)]
-    runs = [Run(RUNGS[0], 100), Run(RUNGS[0], 100)]
-    runs += [hand_run(RUNGS[1], usual[:1]) for _ in range(2)]
-    runs += [hand_run(RUNGS[2], spans) for spans in (usual, usual, other)]
+    runs = [Run(PASSES[0], 100), Run(PASSES[0], 100)]
+    runs += [hand_run(PASSES[1], usual[:1]) for _ in range(2)]
+    runs += [hand_run(PASSES[2], spans) for spans in (usual, usual, other)]
     merged = merge(runs)
     assert merged.spans["name"].to_list() == ["predict", "left"]
     assert "1 span of other runs" in message(merged, "unmatched")
@@ -206,9 +206,9 @@ def test_detail_runs_give_attributes_and_never_a_latency() -> None:
     slow = [("region", "predict", 0, 9000, -1), ("layer", "conv", 100, 8000, 0)]
     classes = {"attr.module_class": [None, "Conv2d"]}
     bytes_ = {"attr.peak_bytes": [None, 42], "attr.module_class": [None, "other"]}
-    detail = hand_run(Rung(RUNGS[2].kinds, detail=True), slow, **bytes_)
-    runs = [Run(RUNGS[0], 1000), hand_run(RUNGS[1], spans[:1]), detail]
-    merged = merge([*runs, hand_run(RUNGS[2], spans, **classes)])
+    detail = hand_run(Pass(PASSES[2].kinds, detail=True), slow, **bytes_)
+    runs = [Run(PASSES[0], 1000), hand_run(PASSES[1], spans[:1]), detail]
+    merged = merge([*runs, hand_run(PASSES[2], spans, **classes)])
     assert latency(merged).tolist() == [1000, 800]
     assert merged.spans["attributes"].to_list()[1] == {
         "module_class": "Conv2d",
@@ -217,8 +217,8 @@ def test_detail_runs_give_attributes_and_never_a_latency() -> None:
         "inexact": ["few_samples"],
         "scaled_ns": None,
     }
-    assert merged.rungs["pass"].to_list() == ["bare", "region", "layer", "detail"]
-    assert merged.rungs["latency_ns"][-1] is None
+    assert merged.passes["pass"].to_list() == ["bare", "region", "layer", "detail"]
+    assert merged.passes["latency_ns"][-1] is None
 
 
 def test_spans_on_several_threads_are_kept_apart() -> None:
@@ -227,8 +227,8 @@ def test_spans_on_several_threads_are_kept_apart() -> None:
         ("layer", "left", 100, 900, 0),
         ("layer", "right", 100, 900, 0),
     ]
-    runs = [Run(RUNGS[0], 1000), hand_run(RUNGS[1], spans[:1])]
-    merged = merge([*runs, hand_run(RUNGS[2], spans, thread=[1, 1, 2])])
+    runs = [Run(PASSES[0], 1000), hand_run(PASSES[1], spans[:1])]
+    merged = merge([*runs, hand_run(PASSES[2], spans, thread=[1, 1, 2])])
     assert latency(merged).tolist() == [1000, 800, 800]
     assert merged.spans["self_ns"].to_list() == [200, 800, 800]
     assert merged.spans["start_ns"].to_list() == [0, 100, 100]
@@ -237,7 +237,7 @@ def test_spans_on_several_threads_are_kept_apart() -> None:
 def test_overhead_that_the_shares_do_not_explain_is_said() -> None:
     runs, _ = Machine(resnet(), Noise(jitter=0.001)).measure(40)
     slower = [
-        replace(run, latency_ns=int(run.latency_ns * 0.9)) if run.rung.order < 0 else run
+        replace(run, latency_ns=int(run.latency_ns * 0.9)) if run.pass_.order < 0 else run
         for run in runs
     ]
     assert "%" in message(merge(slower), "prediction")

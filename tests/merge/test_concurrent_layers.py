@@ -20,7 +20,7 @@ from xsp.reading.merge import Merged, merge
 from xsp.scope import layered
 from xsp.trace import integrity
 
-_RUNGS = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
+_PASSES = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 _MAIN = 1
 _RUNS = 6
 
@@ -77,8 +77,8 @@ def evaluation(
 def runs_of(stages: Sequence[Stage], cost: int, *, inside: bool = False) -> list[Run]:
     found = []
     for turn in range(_RUNS):
-        for rung in _RUNGS:
-            recorded = Kind.OP in rung.kinds
+        for pass_ in _PASSES:
+            recorded = Kind.OP in pass_.kinds
             ops, scopes, end = evaluation(stages, cost, turn, recorded=recorded, inside=inside)
             began = 10**6 * turn
             root = span_rows(
@@ -89,8 +89,8 @@ def runs_of(stages: Sequence[Stage], cost: int, *, inside: bool = False) -> list
             rows = layered(moved, scopes) if recorded else moved.clear()
             trees = correlate(root, rows)
             assert trees.orphans == trees.outside == 0
-            frame = trees.frames[0] if rung.kinds else None
-            found.append(Run(rung, end, frame, round=turn, began_ns=began))
+            frame = trees.frames[0] if pass_.kinds else None
+            found.append(Run(pass_, end, frame, round=turn, began_ns=began))
     return found
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from strategies import unhurried
 
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.matching.run import Run, Rung
+from xsp.matching.run import Pass, Run
 from xsp.reading.merge.assembly import Merged, merge
 from xsp.trace import integrity
 from xsp.trace.outline import outline
@@ -128,7 +128,7 @@ def without_kernels(run: Run, count: int) -> Run:
     new = np.cumsum(np.isin(np.arange(run.rows.height), kept)) - 1
     parent = run.rows["parent"].to_numpy()[kept]
     rows = run.rows[kept].with_columns(parent=pl.Series(np.where(parent < 0, -1, new[parent])))
-    return Run(run.rung, run.latency_ns, rows, run.process, run.round)
+    return Run(run.pass_, run.latency_ns, rows, run.process, run.round)
 
 
 @pytest.mark.timing
@@ -136,9 +136,9 @@ def test_a_million_rows_are_merged_within_seconds() -> None:
     played = Gpu([gpu.repeated(200_000)]).play()
     frame = played.correlate().frames[0]
     assert frame.height > 1_000_000
-    rung = Rung(gpu.EVERYTHING)
+    pass_ = Pass(gpu.EVERYTHING)
     begin = time.perf_counter()
-    result = merge([Run(rung, 10**9, frame, 0, 0)])
+    result = merge([Run(pass_, 10**9, frame, 0, 0)])
     took = time.perf_counter() - begin
     assert result.spans["device_ns"].null_count() == 0
     assert took < 120
@@ -147,7 +147,7 @@ def test_a_million_rows_are_merged_within_seconds() -> None:
 def test_what_the_host_waits_for_devices_is_told_apart_from_its_self_time() -> None:
     device = Gpu(gpu.transformer(2), cost_ns=300)
     runs = device.measure(4)
-    bare = [run for run in runs if run.rung.order == 0]
+    bare = [run for run in runs if run.pass_.order == 0]
     spans = merge(runs).spans
     (wait, *others) = spans["attributes"].struct.field("device_wait_ns")
     assert wait == bare[0].latency_ns - (bare[0].host_ns or 0) > 100_000

@@ -56,7 +56,7 @@ def measured(*, inside_ns: int, noise: float = 0.0) -> tuple[Session, Selection]
     with only_providers(provider):
         selection = select(SETTINGS.levels)
     session = Session(selection.providers, clock)
-    plan = Plan(selection.rungs, SETTINGS)
+    plan = Plan(selection.passes, SETTINGS)
     carry_out(plan, session, ModelCall(Net(clock, provider, noise)), lambda done: None)
     return session, selection
 
@@ -90,14 +90,14 @@ def test_without_calibration_every_span_is_too_long() -> None:
     trace = build_trace([uncalibrated(process_runs(inside_ns=500))], SETTINGS)
     too_long = {name: took + 500 for name, took in LATENCY_NS.items()}
     assert latencies(trace) == pytest.approx(too_long, rel=1e-3)
-    assert {rung["inside_cost_ns"] for rung in trace.metadata["passes"]} == {None}
+    assert {pass_["inside_cost_ns"] for pass_ in trace.metadata["passes"]} == {None}
 
 
 def test_processes_each_take_off_their_own_cost() -> None:
     runs = [process_runs(inside_ns=inside_ns) for inside_ns in (400, 600)]
     trace = build_trace(runs, SETTINGS)
     assert latencies(trace) == pytest.approx(LATENCY_NS, rel=1e-3)
-    assert {rung["inside_cost_ns"] for rung in trace.metadata["passes"][2:4]} == {500}
+    assert {pass_["inside_cost_ns"] for pass_ in trace.metadata["passes"][2:4]} == {500}
 
 
 def test_saved_runs_and_recordings_keep_the_cost(tmp_path: Path) -> None:

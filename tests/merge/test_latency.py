@@ -33,22 +33,22 @@ def codes(merged: Merged) -> set[str]:
     return {warning.code for warning in merged.warnings}
 
 
-def test_five_runs_of_every_rung_are_exact() -> None:
+def test_five_runs_of_every_pass_are_exact() -> None:
     merged = merge(simulated(5))
     assert reasons(merged) == {"region": None, "layer": None, "op": None}
 
 
-def test_a_rung_that_only_warmed_up_is_cold() -> None:
+def test_a_pass_that_only_warmed_up_is_cold() -> None:
     runs = [
-        replace(run, round=-1) if run.rung.name == "op" else run
+        replace(run, round=-1) if run.pass_.name == "op" else run
         for run in simulated(5)
-        if run.rung.name != "op" or run.round == 0
+        if run.pass_.name != "op" or run.round == 0
     ]
     assert reasons(merge(runs)) == {"region": None, "layer": None, "op": COLD}
 
 
-def test_latencies_of_a_deeper_rung_carry_overhead() -> None:
-    merged = merge([run for run in simulated(5) if run.rung.name != "layer"])
+def test_latencies_of_a_deeper_pass_carry_overhead() -> None:
+    merged = merge([run for run in simulated(5) if run.pass_.name != "layer"])
     assert reasons(merged) == {"region": None, "layer": ["includes_overhead"], "op": None}
     assert "carries-overhead" in codes(merged)
 
@@ -57,7 +57,7 @@ def test_a_latency_that_is_not_known_has_no_reason() -> None:
     kinds = [Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL]
     call = gpu.Step(Kind.CALL, "cublasSgemm", (gpu.launch(gpu.Work()),), endless=True)
     device = Gpu([gpu.Step(Kind.OP, "aten::mm", (call,))])
-    merged = merge([device.run(rung, 0) for rung in ladder(kinds)])
+    merged = merge([device.run(pass_, 0) for pass_ in ladder(kinds)])
     row = merged.spans.filter(kind="call").unnest("attributes")
     assert row.select("latency_ns", "exact", "inexact").row(0) == (None, None, None)
     assert "carries-overhead" not in codes(merged)

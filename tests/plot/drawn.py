@@ -1,4 +1,4 @@
-"""What figures have drawn, and a real browser in which they are drawn: Debian's chromium."""
+"""Reads figures, and draws them in a real browser: Debian's chromium."""
 
 from __future__ import annotations
 

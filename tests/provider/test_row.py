@@ -5,7 +5,7 @@ import pytest
 
 from xsp.errors import ProviderError
 from xsp.level import Kind
-from xsp.matching.tree_row import has_provenance, on_device, rung_orders
+from xsp.matching.tree_row import has_provenance, on_device, pass_orders
 from xsp.provider.row import (
     PROVENANCE,
     ROW_SCHEMA,
@@ -56,7 +56,7 @@ def test_what_span_rows_did_not_make_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("provenance", "rung"),
+    ("provenance", "pass_"),
     [
         (Provenance.RECORDED, Kind.LAYER),
         (None, Kind.LAYER),
@@ -66,12 +66,12 @@ def test_what_span_rows_did_not_make_is_refused() -> None:
         (Provenance.REPLAYED, Kind.KERNEL),
     ],
 )
-def test_the_provenance_of_a_row_decides_the_rung_of_its_latency(
-    provenance: Provenance | None, rung: Kind
+def test_the_provenance_of_a_row_decides_the_pass_of_its_latency(
+    provenance: Provenance | None, pass_: Kind
 ) -> None:
     row = span_rows({"kind": ["layer"], "name": "fc", "start_ns": 0, "end_ns": 1})
     row = row.with_columns(provenance=pl.lit(provenance, dtype=PROVENANCE))
-    assert rung_orders(row).tolist() == [rung.order]
+    assert pass_orders(row).tolist() == [pass_.order]
     assert has_provenance(row, provenance or Provenance.RECORDED).all()
 
 

@@ -37,8 +37,8 @@ def rank_trace() -> Trace:
 
 def rank_collectives() -> pl.DataFrame:
     rows = [
-        (0, evaluation, "step", "gloo:all_reduce", number, start, start + 40_000)
-        for evaluation in range(3)
-        for number, start in enumerate((1_000_000 * evaluation, 1_000_000 * evaluation + 50_000))
+        (0, step, "step", "gloo:all_reduce", number, start, start + 40_000)
+        for step in range(3)
+        for number, start in enumerate((1_000_000 * step, 1_000_000 * step + 50_000))
     ]
     return pl.DataFrame(rows, schema=COLLECTIVE_SCHEMA, orient="row")

@@ -12,7 +12,7 @@ from xsp.reading.rank.wait import imbalance, matched
 
 def table(*rows: tuple[int, int, int], name: str = "gloo:all_reduce") -> pl.DataFrame:
     """Return collectives of one group: number of the step, start and end of each."""
-    made = [(0, evaluation, "step", name, 0, start, end) for evaluation, start, end in rows]
+    made = [(0, step, "step", name, 0, start, end) for step, start, end in rows]
     return pl.DataFrame(made, schema=COLLECTIVE_SCHEMA, orient="row")
 
 
@@ -27,7 +27,7 @@ def test_a_rank_waits_until_the_last_arrives_and_works_then() -> None:
 
 def test_what_one_rank_did_not_record_is_left_out() -> None:
     found = matched([table((0, 0, 10), (1, 20, 30)), table((1, 21, 30))], 2)
-    assert found["evaluation"].unique().to_list() == [1]
+    assert found["step"].unique().to_list() == [1]
 
 
 def test_collectives_that_never_ran_together_are_not_one() -> None:
@@ -56,7 +56,7 @@ def test_random_arrivals_are_found_again(times: list[tuple[list[int], int]]) -> 
         base = 10_000 * number
         for rank, arrival in enumerate(arrivals):
             ranks[rank].append((number, base + arrival, base + max(arrivals) + works))
-    found = matched([table(*rows) for rows in ranks], 3).sort("evaluation", "rank")
+    found = matched([table(*rows) for rows in ranks], 3).sort("step", "rank")
     expected = [max(arrivals) - arrival for arrivals, _ in times for arrival in arrivals]
     assert found["wait_ns"].to_list() == expected
     worked = (found["end_ns"] - found["start_ns"] - found["wait_ns"]).to_list()

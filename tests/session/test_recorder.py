@@ -46,8 +46,8 @@ def test_who_watches_the_process_is_a_warning_said_once() -> None:
     profiler = cProfile.Profile()
     profiler.enable()
     try:
-        for rung in (BARE, REGION):
-            session.visit(PlannedVisit(rung, round=0), call)
+        for pass_ in (BARE, REGION):
+            session.visit(PlannedVisit(pass_, round=0), call)
     finally:
         profiler.disable()
     (warning,) = session.warnings
@@ -61,10 +61,10 @@ def test_nobody_watches_a_quiet_process() -> None:
     assert session.warnings == ()
 
 
-def test_each_rung_records_its_kinds_and_no_more() -> None:
+def test_each_pass_records_its_kinds_and_no_more() -> None:
     session, call, _ = toy_session()
-    for rung in (BARE, REGION, LAYER, OP):
-        session.visit(PlannedVisit(rung, round=0), call)
+    for pass_ in (BARE, REGION, LAYER, OP):
+        session.visit(PlannedVisit(pass_, round=0), call)
     kinds = [
         set(run.rows["kind"]) if run.rows is not None else set()
         for run in interpreted(session).runs
@@ -185,13 +185,13 @@ def counts(played: SpanRows) -> tuple[WarningCount, ...]:
     """Count the warnings of one step, from 1,000 ns on, with these rows."""
     clock = FakeClock(1_000)
     provider = FakeProvider(clock, (Kind.LAYER, Kind.OP, Kind.LAUNCH, Kind.KERNEL))
-    rung = ladder(provider.kinds)[-1]
+    pass_ = ladder(provider.kinds)[-1]
     here = threading.get_ident()
     on_host = pl.when(pl.col("thread").is_not_null()).then(pl.lit(here)).alias("thread")
     original = ReplayProvider(provider, [Records(None)])
     original.spans = lambda records: played.with_columns(on_host)  # type: ignore[method-assign]
     session = Session([original], clock)
-    session.visit(PlannedVisit(rung, round=0), ModelCall(lambda: clock.advance(500)))
+    session.visit(PlannedVisit(pass_, round=0), ModelCall(lambda: clock.advance(500)))
     return interpreted(session).counts
 
 

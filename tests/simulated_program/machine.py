@@ -15,7 +15,7 @@ _MOOD_NS = (2_000_000, 60_000_000)  # a mood lasts as long
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a machine does to a program, and hooks to its clock; times in ns.
+    """Effects of a machine on a program, and of hooks on its clock; times in ns.
 
     Attributes:
         seed: Of everything that happens by chance.
@@ -70,7 +70,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 class Speed:
-    """How many ns one ns of work takes at each moment of a run."""
+    """Time in ns that one ns of work takes, at each moment of a run."""
 
     def __init__(self, moods: float, chance: random.Random) -> None:
         self._moods, self._chance = moods, chance

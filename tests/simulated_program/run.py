@@ -17,7 +17,7 @@ from simulated_program.script import Do, Script, What
 from simulated_program.truth import Event, Truth
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.matching import Rung
+from xsp.matching import Pass
 from xsp.provider import (
     AT,
     BACKWARD,
@@ -307,7 +307,7 @@ class _Simulation:
         window = self.windows[-1] if self.windows else None
         deep = (
             window is not None
-            and window.rung is not None
+            and window.pass_ is not None
             and window.end_ns is None
             and window.thread == thread.ident
         )
@@ -494,7 +494,7 @@ class _Simulation:
         """End the present window and begin the next one, as `Recorder` does."""
         now = thread.clock_ns
         last = self.windows[-1] if self.windows else None
-        deep = last is not None and last.rung is not None and last.end_ns is None
+        deep = last is not None and last.pass_ is not None and last.end_ns is None
         others = last if deep and last is not None and last.thread != thread.ident else None
         if others is not None and now - others.begin_ns < 2 * LONGEST_DEEP_NS:
             self.until_ns = now + 1_000_000
@@ -509,7 +509,7 @@ class _Simulation:
         window = Window(records, now, now, thread.ident)
         if records >= Recorded.OPERATORS:
             thread.clock_ns += _ARM_NS
-            window.rung = Rung(frozenset({Kind.OP}), detail=records is Recorded.DETAIL)
+            window.pass_ = Pass(frozenset({Kind.OP}), detail=records is Recorded.DETAIL)
             self.rows = []
         window.begin_ns = thread.clock_ns
         self.windows.append(window)
@@ -526,7 +526,7 @@ class _Simulation:
         if window is None or window.end_ns is not None:
             return
         window.end_ns = max(thread.clock_ns, window.begin_ns)
-        if window.rung is not None:
+        if window.pass_ is not None:
             window.kept = ((OPERATORS, Records(tuple(self.rows))),)
             took = _DISARM_NS + _DISARM_EACH_NS * len(self.rows)
             thread.clock_ns += took

@@ -13,7 +13,7 @@ from xsp.record.program import RegionFacts
 
 
 class What(Enum):
-    """What a program does."""
+    """Actions of a program."""
 
     RUN = auto()  # works for `ns`
     OPERATOR = auto()  # calls the operator `name`, which works for `ns`

@@ -1,4 +1,4 @@
-"""What a trace tells of a simulated program, row by row, under the keys of the truth."""
+"""Reads a simulated program's trace, row by row, under the keys of the truth."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def true_key(event: Event, *, marked: bool) -> Key:
 
 @dataclass(slots=True)
 class Sum:
-    """What a trace tells of all that has one key; `ns`."""
+    """Sum of a trace's rows with one key; `ns`."""
 
     took: float = 0.0
     reach: float = 0.0

@@ -17,7 +17,7 @@ ERROR = "ValueError"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a program is made of.
+    """Composition of a random program.
 
     Attributes:
         seed: Of everything that is left to chance.
@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def concurrent(self) -> bool:
-        """Whether things run at the same time, or take turns."""
+        """Whether threads or tasks run at the same time, or take turns."""
         return bool(self.threads or self.tasks)
 
 
@@ -113,7 +113,7 @@ def write(plan: Plan) -> Script:
 
 @dataclass(slots=True)
 class Lines:
-    """What one thread does, as it is being written.
+    """Actions of one thread, as they are being written.
 
     Attributes:
         does: What it does.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simulator.cost import cost_of
 from simulator.machine import Machine
-from simulator.measurement import RUNGS, Measurement, measure, measure_processes
+from simulator.measurement import PASSES, Measurement, measure, measure_processes
 from simulator.mood import MOODS
 from simulator.score import Score, Scores, true_latencies
 from simulator.tree import TREES, Tree
@@ -22,13 +22,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What is measured again and again.
+    """A model and settings that are measured again and again.
 
     Attributes:
         costs: One of `COSTS`.
         mood: One of `MOODS`.
         tree: One of `TREES`.
-        runs: Steps on each rung; None: as many as the default plan wants.
+        runs: Steps on each pass; None: as many as the default plan wants.
         ten_times: Whether one step of each measurement takes ten times as long.
         interpreted: Whether xsp interprets the records (`measure`).
         precision: Half width of the model's interval that ends the default plan.
@@ -61,9 +61,9 @@ class Condition:
         tree = known_tree(self.tree)
         machine = Machine(tree, cost_of(tree, self.costs), MOODS[self.mood], seed)
         if self.ten_times:
-            # The first step of a rung warms up, and the next ones count.
-            rung = RUNGS[machine.random.integers(1, len(RUNGS))]
-            machine.ten_times = (rung.kinds, int(machine.random.integers(1, 1 + (self.runs or 3))))
+            # The first step of a pass warms up, and the next ones count.
+            pass_ = PASSES[machine.random.integers(1, len(PASSES))]
+            machine.ten_times = (pass_.kinds, int(machine.random.integers(1, 1 + (self.runs or 3))))
         return machine
 
     def _measure(self, machine: Machine) -> Measurement:
@@ -71,7 +71,7 @@ class Condition:
         spread = MOODS[self.mood].processes
         if not spread:
             return measure(machine, settings, interpreted=self.interpreted)
-        speeds = np.exp(spread * machine.random.standard_normal(len(RUNGS) - 1))
+        speeds = np.exp(spread * machine.random.standard_normal(len(PASSES) - 1))
         return measure_processes(machine, settings, speeds.tolist(), interpreted=self.interpreted)
 
 

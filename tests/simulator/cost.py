@@ -20,7 +20,7 @@ _LAYER_NS, _OP_NS = 300.0, 1_000.0
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What recording each span costs, in ns.
+    """Cost of recording each span, in ns.
 
     Attributes:
         outside_ns: Mean cost before the span's start and after its end, one number per span.

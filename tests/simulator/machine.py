@@ -123,7 +123,7 @@ class Deck:
 
 @dataclass(slots=True)
 class Recorded:
-    """What the simulated provider keeps: where each step was drawn, and when it began.
+    """Records of the simulated provider: the place and begin of each step.
 
     Of empty spans it keeps kind, start and end.
     """

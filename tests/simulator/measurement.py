@@ -1,6 +1,6 @@
 """Measures a simulated machine, and merges its latencies.
 
-`xsp.record.session` visits the rungs, as the plan wants it, and `xsp.reading.merge` merges the
+`xsp.record.session` visits the passes, as the plan wants it, and `xsp.reading.merge` merges the
 runs. `xsp.reading.runs` interprets them, or, where a table needs thousands of measurements, made
 directly of what the machine knows; a test shows that both are the same.
 """
@@ -15,19 +15,19 @@ import polars as pl
 
 from simulator.machine import Machine, Recorded, SimulatedProvider, shown_parents, span_columns
 from xsp.level import Kind
-from xsp.matching import Run, Rung, ladder, with_inside_costs
+from xsp.matching import Pass, Run, ladder, with_inside_costs
 from xsp.measuring.call.repeat import carry_out
 from xsp.provider import ModelCall, span_rows
 from xsp.reading.merge import Merged, merge
 from xsp.reading.runs.interpretation import interpret
 from xsp.record.session import InsideCost, Plan, Session, Settings, Visit
 
-RUNGS = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
+PASSES = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one simulated measurement found.
+    """Result of one simulated measurement.
 
     Attributes:
         runs: All steps that count.
@@ -41,7 +41,7 @@ class Measurement:
 
 
 def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -> Measurement:
-    """Measure all rungs in one process, as `xsp.measure` does.
+    """Measure all passes in one process, as `xsp.measure` does.
 
     Args:
         machine: The machine.
@@ -50,7 +50,7 @@ def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -
     """
     session = Session([SimulatedProvider(machine)], machine.clock)
     began = machine.clock.now()
-    carry_out(Plan(RUNGS, settings), session, _call(machine), lambda _: None)
+    carry_out(Plan(PASSES, settings), session, _call(machine), lambda _: None)
     seconds = (machine.clock.now() - began) / 1e9
     runs = _runs(machine, session, interpreted=interpreted)
     return Measurement(runs, merge(runs), seconds)
@@ -59,18 +59,18 @@ def measure(machine: Machine, settings: Settings, *, interpreted: bool = True) -
 def measure_processes(
     machine: Machine, settings: Settings, speeds: Sequence[float], *, interpreted: bool = True
 ) -> Measurement:
-    """Measure each rung in processes of its own, beside bare visits, in turns, as targets are.
+    """Measure each pass in processes of its own, beside bare visits, in turns, as targets are.
 
     Args:
         machine: The machine.
         settings: How to measure; the budget is divided.
-        speeds: Factor of each process; as many as there are rungs, or a multiple.
+        speeds: Factor of each process; as many as there are passes, or a multiple.
         interpreted: As for `measure`.
     """
     settings = replace(settings, budget_s=settings.budget_s / len(speeds))
     processes = [
-        (Plan((RUNGS[0], rung), settings), _session(machine), speed)
-        for rung, speed in zip(RUNGS[1:] * (len(speeds) // len(RUNGS[1:])), speeds, strict=True)
+        (Plan((PASSES[0], pass_), settings), _session(machine), speed)
+        for pass_, speed in zip(PASSES[1:] * (len(speeds) // len(PASSES[1:])), speeds, strict=True)
     ]
     began = machine.clock.now()
     while sum(_turn(machine, *process) for process in processes):
@@ -113,24 +113,24 @@ def _runs(machine: Machine, session: Session, *, interpreted: bool) -> tuple[Run
         found = interpret(session.visits, session.providers, inside_costs=costs).runs
         # Page faults are those of the process that simulates.
         return tuple(replace(run, page_faults=None) for run in found)
-    by_rung: dict[Rung, list[Visit]] = {}
+    by_pass: dict[Pass, list[Visit]] = {}
     for visit in session.visits:
         if visit.planned.counts:
-            by_rung.setdefault(visit.planned.rung, []).append(visit)
+            by_pass.setdefault(visit.planned.pass_, []).append(visit)
     return tuple(
-        run for rung, visits in by_rung.items() for run in _direct(machine, rung, visits, costs)
+        run for pass_, visits in by_pass.items() for run in _direct(machine, pass_, visits, costs)
     )
 
 
 def _direct(
-    machine: Machine, rung: Rung, visits: Sequence[Visit], costs: Sequence[InsideCost]
+    machine: Machine, pass_: Pass, visits: Sequence[Visit], costs: Sequence[InsideCost]
 ) -> list[Run]:
-    """Return the runs of a rung, made of what the machine knows."""
-    frames = _frames(machine, visits, costs) if rung.kinds else None
+    """Return the runs of a pass, made of what the machine knows."""
+    frames = _frames(machine, visits, costs) if pass_.kinds else None
     windows = [(visit, *window) for visit in visits for window in visit.windows]
     return [
         Run(
-            rung,
+            pass_,
             end - begin,
             None if frames is None else frames[number],
             round=visit.planned.round,

@@ -64,7 +64,7 @@ class Course:
 
 @dataclass(frozen=True, slots=True)
 class Mood:
-    """How a machine behaves.
+    """Behavior of a machine: jitter, spikes and drift.
 
     Attributes:
         course: Makes the factor over time.

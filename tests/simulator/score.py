@@ -58,7 +58,7 @@ class Score:
         half: Half width of each interval, relative to the truth.
         held: Whether the interval holds the truth.
         seconds: Simulated time that the measurement took.
-        runs: Steps on the rung with the fewest.
+        runs: Steps on the pass with the fewest.
         warnings: Codes of the warnings that xsp names.
     """
 
@@ -87,7 +87,7 @@ class Score:
             (high - low) / 2 / truth,
             (low <= truth) & (truth <= high),
             found.seconds,
-            int(found.merged.rungs["runs"].min()),  # type: ignore[arg-type]
+            int(found.merged.passes["runs"].min()),  # type: ignore[arg-type]
             tuple(warning.code for warning in found.merged.warnings),
         )
 
@@ -106,7 +106,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What the scores of many measurements say of one kind of span.
+    """Scores of many measurements for one kind of span.
 
     Attributes:
         bias: Mean relative error.
@@ -147,7 +147,7 @@ class Scores:
 
     @property
     def runs(self) -> float:
-        """Steps on the rung with the fewest, on average."""
+        """Steps on the pass with the fewest, on average."""
         return float(np.mean([score.runs for score in self.scores]))
 
     def misled(self, limit: float = 0.05) -> tuple[int, int]:

@@ -70,7 +70,7 @@ def test_it_climbs_the_whole_ladder_a_round_at_a_turn_and_saves_its_runs(
     code, said = process(tmp_path, spec, GO * 100)
     assert code == 0
     runs = ProcessRuns.load(tmp_path / "runs").runs
-    assert {run.rung.name for run in runs} == {"bare", "region", "layer", "detail"}
+    assert {run.pass_.name for run in runs} == {"bare", "region", "layer", "detail"}
     told = [float(line.strip("!")) for line in said]
     assert told == sorted(told)
     assert said[-1] == "1.0000!"

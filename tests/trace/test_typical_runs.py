@@ -57,7 +57,7 @@ def trace() -> Trace:
 # Which runs, and what of them
 
 
-def test_every_rung_with_spans_has_one_run_outermost_first() -> None:
+def test_every_pass_with_spans_has_one_run_outermost_first() -> None:
     runs, merged = measured()
     assert merged.typical_runs.schema == RUN_SCHEMA
     assert merged.typical_runs["pass"].unique(maintain_order=True).to_list() == [
@@ -65,9 +65,9 @@ def test_every_rung_with_spans_has_one_run_outermost_first() -> None:
         "layer",
         "op",
     ]
-    for rung, rows in parts(merged.typical_runs).items():
+    for pass_, rows in parts(merged.typical_runs).items():
         (latency,) = rows["run_latency_ns"].unique()
-        assert latency in [run.latency_ns for run in runs if run.rung.name == rung]
+        assert latency in [run.latency_ns for run in runs if run.pass_.name == pass_]
         assert rows["parent_id"].null_count() == 1
 
 
@@ -79,9 +79,11 @@ def test_a_measured_model_keeps_its_runs(monkeypatch: pytest.MonkeyPatch, cost_n
         model = ToyModel(toy)
         model()
     [trace] = prof.groups.values()
-    spans = {rung: rows.height for rung, rows in parts(trace.typical_runs).items()}
+    spans = {pass_: rows.height for pass_, rows in parts(trace.typical_runs).items()}
     assert spans == {"region": 1, "layer": 1 + 10, "op": 1 + 10 + 6}
-    latency = {rung: rows["run_latency_ns"][0] for rung, rows in parts(trace.typical_runs).items()}
+    latency = {
+        pass_: rows["run_latency_ns"][0] for pass_, rows in parts(trace.typical_runs).items()
+    }
     assert latency == {
         "region": model.latency_ns,
         "layer": model.latency_ns + 10 * cost_ns,
@@ -179,8 +181,8 @@ def test_documented_columns_are_those_of_the_runs() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (pl.lit("evil").alias("pass"), "unknown rung"),
-        (pl.lit(None, pl.String).alias("pass"), "unknown rung"),
+        (pl.lit("evil").alias("pass"), "unknown pass"),
+        (pl.lit(None, pl.String).alias("pass"), "unknown pass"),
         (pl.lit("evil").alias("kind"), "unknown kind"),
         (pl.col("span_id").alias("parent_id"), "not the root"),
     ],

@@ -1,4 +1,4 @@
-"""What a type checker must know of the public names, beyond the README."""
+"""Types of the public names, beyond the README, for mypy."""
 
 from __future__ import annotations
 

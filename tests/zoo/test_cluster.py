@@ -21,7 +21,7 @@ POINTS = 6 * 3
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What a run on a cluster did, of whose nodes one was killed."""
+    """Report of a run on a cluster, of whose nodes one was killed."""
     pytest.importorskip("ray")
     folder = tmp_path_factory.mktemp("cluster")
     done = subprocess.run(

@@ -123,7 +123,7 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> Processes:
 
 @dataclass
 class Watched:
-    """What a run told, in words."""
+    """Messages of a run."""
 
     told: list[str] = field(default_factory=list)
     left: list[float] = field(default_factory=list)

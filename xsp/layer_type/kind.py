@@ -8,7 +8,7 @@ from typing import Final
 
 
 class LayerType(StrEnum):
-    """What a layer or an operator computes; the first of them that is in it gives it its type.
+    """Kinds of computation of a layer or operator; the first kind found in it gives its type.
 
     A layer that fuses others is what its main operator is, and the order of the types, from the
     first, says which of several operators is the main one.

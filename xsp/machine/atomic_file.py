@@ -1,4 +1,4 @@
-"""Atomic files: a path in, an open file out that takes the path's place once it is whole."""
+"""Writes files atomically: a file takes its path's place once it is whole."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Finds the same span again in all runs of a measurement.
 
 `observe` puts the rows of all runs into one frame in which equal spans have equal numbers. `run`
-says what a run and a rung are, `ancestry` climbs trees of rows, `path` hashes and names the way
+says what a run and a pass are, `ancestry` climbs trees of rows, `path` hashes and names the way
 from the root to a row, `run_table` holds the frame of all runs, `structure` finds the typical
 run, `summary` makes one number of a span's times in all runs, with what these say of its error,
 `machine_speed` tells how the machine's speed moved meanwhile, and `process_speed` how fast each of
@@ -27,7 +27,7 @@ from xsp.matching.concurrency import Shares, gathering, shares, sibling_shares
 from xsp.matching.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
 from xsp.matching.path import Keys, lineage_keys, mix, path_names
 from xsp.matching.process_speed import ProcessSpeeds, process_speeds
-from xsp.matching.run import Run, Rung, ladder
+from xsp.matching.run import Pass, Run, ladder
 from xsp.matching.run_table import ROOT, Observations, observe
 from xsp.matching.structure import (
     RunSpans,
@@ -71,10 +71,10 @@ __all__ = [
     "Ints",
     "Keys",
     "Observations",
+    "Pass",
     "ProcessSpeeds",
     "Run",
     "RunSpans",
-    "Rung",
     "Series",
     "Shares",
     "SlowLevel",

@@ -53,7 +53,7 @@ class Shares:
 
 
 def shares(parent: Ints, work: Bools, start: Ints, end: Ints) -> Shares | None:
-    """Return by how much spans count in those around them; None where no two ran at once.
+    """Return the fraction by which spans count in those around them; None where no two ran at once.
 
     At work is what holds nothing at work: a span waits while others work in it.
 

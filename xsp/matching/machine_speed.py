@@ -34,7 +34,7 @@ _ERF = np.vectorize(erf)
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Latencies of the model on one rung, in one process.
+    """Latencies of the model on one pass, in one process.
 
     Attributes:
         began_ns: When each run began.
@@ -72,8 +72,8 @@ class SlowLevel:
 def slow_level(samples: Sequence[Series]) -> SlowLevel:
     """Return how the machine's speed moved during a measurement.
 
-    All rungs and processes tell of the same machine, so their latencies are made one series,
-    each as a fraction of the rung's own.
+    All passes and processes tell of the same machine, so their latencies are made one series,
+    each as a fraction of the pass's own.
     """
     samples = [sample for sample in samples if len(np.unique(sample.rounds)) >= FEWEST_ROUNDS]
     began = np.concatenate([np.zeros(0, np.int64), *(sample.began_ns for sample in samples)])
@@ -105,7 +105,7 @@ def _resistant_slope(seconds: Floats, values: Floats) -> float:
 
 
 def _influence(sample: Series, drift: SlowLevel) -> Floats:
-    """Return by how much each run is off its rung's trimmed mean, winsorized, as a fraction."""
+    """Return by how much each run is off its pass's trimmed mean, winsorized, as a fraction."""
     values = (sample.values / drift.drift(sample.began_ns))[:, None]
     influence = pulls(values)[:, 0] * len(values)
     return influence / max(float(trimmed_mean(values)[0]), 1.0)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from xsp.level import Kind
 from xsp.matching.ancestry import Ints, generations, inverse, nearest_outer
-from xsp.matching.tree_row import RUNG, rung_orders
+from xsp.matching.tree_row import PASS, pass_orders
 from xsp.provider import ATTRIBUTE
 
 Keys = NDArray[np.uint64]
@@ -32,10 +32,10 @@ _ROOT = np.uint64(0x9E3779B97F4A7C15)
 def path_keys(rows: pl.DataFrame) -> Keys:
     """Return the hash of each row's path; the same in every run and every process.
 
-    The rung that a row's latency is taken from (`tree_row.RUNG`) is a part of the path, so
+    The pass that a row's latency is taken from (`tree_row.PASS`) is a part of the path, so
     that a layer derived from backward operators differs from another call of the forward layer
-    with the same name. Ancestors of a deeper rung are no part of the path, for the row's own
-    rung does not record them.
+    with the same name. Ancestors of a deeper pass are no part of the path, for the row's own
+    pass does not record them.
 
     Args:
         rows: Columns `kind`, `provenance`, `name`, and `parent` (row index, -1 for roots);
@@ -43,7 +43,7 @@ def path_keys(rows: pl.DataFrame) -> Keys:
             also have a `NODE` are told apart by its name first: threads of a pool take the nodes
             of a graph in another order in every run.
     """
-    parent = nearest_outer(rows["parent"].to_numpy(), rung_orders(rows))
+    parent = nearest_outer(rows["parent"].to_numpy(), pass_orders(rows))
     label, hashes = _labels(rows)
     own = mix(hashes[label] + _ordinals(parent, label, node_ranks(rows)))
     keys = lineage_keys(own, parent, list(generations(parent)))
@@ -130,13 +130,13 @@ def _ordinals(parent: Ints, label: Ints, nodes: Ints | None = None) -> Keys:
 
 
 def _labels(rows: pl.DataFrame) -> tuple[Ints, Keys]:
-    """Return a number for the label (kind, rung, name) of each row, and a hash for each number."""
+    """Return a number for the label (kind, pass, name) of each row, and a hash for each number."""
     names, name = _numbered(rows["name"])
-    columns = rows.select(pl.col("kind"), RUNG.alias("pass"))
-    kind, rung = (
+    columns = rows.select(pl.col("kind"), PASS.alias("pass"))
+    kind, pass_ = (
         columns[each].to_physical().to_numpy().astype(np.int64) for each in columns.columns
     )
-    label, number = np.unique((name * len(Kind) + kind) * len(Kind) + rung, return_inverse=True)
+    label, number = np.unique((name * len(Kind) + kind) * len(Kind) + pass_, return_inverse=True)
     kinds = [each.value for each in Kind]
     texts = names.gather(label // len(Kind) ** 2).to_list()
     hashes = [

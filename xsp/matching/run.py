@@ -1,4 +1,4 @@
-"""Defines runs, each one step on one rung, and the ladder of rungs."""
+"""Defines runs, each one step on one pass, and the ladder of passes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from xsp.level import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class Pass:
     """One step of the ladder: the kinds of span that its runs record.
 
     Attributes:
-        kinds: Kinds of span recorded on this rung; empty for the bare rung.
+        kinds: Kinds of span recorded on this pass; empty for the bare pass.
         detail: Whether costly attributes are recorded; such runs give no latency.
         sampled: Whether it is sampled what Python runs; such runs give no latency either.
         foreign: Whether another tool recorded the runs, so that nothing is known of what
@@ -29,12 +29,12 @@ class Rung:
 
     @property
     def timed(self) -> bool:
-        """Whether the runs of this rung give latencies."""
+        """Whether the runs of this pass give latencies."""
         return not (self.detail or self.sampled)
 
     @property
     def order(self) -> int:
-        """Position of the deepest kind from outside in; -1 for the bare rung."""
+        """Position of the deepest kind from outside in; -1 for the bare pass."""
         return max((kind.order for kind in self.kinds), default=-1)
 
     @property
@@ -50,10 +50,10 @@ class Rung:
         return (Kind.KERNEL if Kind.KERNEL in kinds else kinds[0]).value
 
 
-def ladder(kinds: Iterable[Kind]) -> tuple[Rung, ...]:
-    """Return the rungs from the bare one down to all of `kinds`, in order.
+def ladder(kinds: Iterable[Kind]) -> tuple[Pass, ...]:
+    """Return the passes from the bare one down to all of `kinds`, in order.
 
-    >>> [rung.name for rung in ladder({Kind.REGION, Kind.LAYER, Kind.OP})]
+    >>> [pass_.name for pass_ in ladder({Kind.REGION, Kind.LAYER, Kind.OP})]
     ['bare', 'region', 'layer', 'op']
     >>> ladder({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY})[-1].name
     'kernel'
@@ -61,21 +61,21 @@ def ladder(kinds: Iterable[Kind]) -> tuple[Rung, ...]:
     kinds = frozenset(kinds)
     orders = sorted({kind.order for kind in kinds})
     return (
-        Rung(frozenset()),
-        *(Rung(frozenset(k for k in kinds if k.order <= order)) for order in orders),
+        Pass(frozenset()),
+        *(Pass(frozenset(k for k in kinds if k.order <= order)) for order in orders),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One step on one rung.
+    """One step on one pass.
 
     Attributes:
-        rung: The rung, which says what was recorded.
+        pass_: The pass, which says what was recorded.
         latency_ns: Time between two readings of the clock around the step, devices
             synchronized.
         rows: Correlated rows, root first, with the column `parent` (index of the
-            parent's row in this frame, -1 for the root); None on the bare rung.
+            parent's row in this frame, -1 for the root); None on the bare pass.
         process: Number of the process that the step ran in, from 0.
         round: Number of the round of the plan, from 0; -1 for warming up.
         host_ns: The latency without the time at the end in which the host only waited for
@@ -89,7 +89,7 @@ class Run:
         model_calls: How often the model was called in it, where steps differ in that.
     """
 
-    rung: Rung
+    pass_: Pass
     latency_ns: int
     rows: pl.DataFrame | None = None
     process: int = 0

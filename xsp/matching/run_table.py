@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from xsp.matching.ancestry import inverse
 from xsp.matching.path import NODE, Keys, path_keys
 from xsp.matching.run import Run
-from xsp.matching.tree_row import has_provenance, on_device, rung_orders
+from xsp.matching.tree_row import has_provenance, on_device, pass_orders
 from xsp.provider import Provenance
 
 Ints = NDArray[np.int64]
@@ -61,7 +61,7 @@ class Observations:
         parent: Row of each row's parent, -1 for roots.
         key: Hash of each row's path.
         path: Number of each row's path, from 0; a span has the same number in every run.
-        order: Order of the rung that each row's latency is taken from.
+        order: Order of the pass that each row's latency is taken from.
         recorded: Whether a provider recorded the row; False: it was derived from other rows.
         host: Whether the row ran on a thread of the host; False: on a device.
         start_ns: Start of each row, from the start of its root.
@@ -121,7 +121,7 @@ def observe(runs: Sequence[Run]) -> Observations:
 def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools]:
     """Return `key`, `path`, `order` and `recorded` of the rows of all frames.
 
-    Most runs of a rung have the same structure, so that these are found once for each structure.
+    Most runs of a pass have the same structure, so that these are found once for each structure.
     """
     nodes = any(NODE in frame.columns for frame in frames)
     structures = [_structure(frame, nodes=nodes) for frame in frames]
@@ -137,7 +137,7 @@ def _structures(frames: Sequence[pl.DataFrame]) -> tuple[Keys, Ints, Ints, Bools
     once = (
         key,
         _numbered(key),
-        rung_orders(rows),
+        pass_orders(rows),
         ~has_provenance(rows, Provenance.DERIVED, Provenance.REPLAYED),
     )
     key, path, order, recorded = (

@@ -1,7 +1,7 @@
-"""Finds the typical run of a rung, whose spans are the structure of the trace.
+"""Finds the typical run of a pass, whose spans are the structure of the trace.
 
-A run is typical if its paths are those that most runs of its rung hold. The spans of a typical
-run of the deepest rung are the spans of the merged trace; a typical run of each rung is kept
+A run is typical if its paths are those that most runs of its pass hold. The spans of a typical
+run of the deepest pass are the spans of the merged trace; a typical run of each pass is kept
 beside the trace.
 
     runs    predict/fc    predict/fc    predict/fc, predict/relu
@@ -45,8 +45,8 @@ class RunSpans:
         key: Hash of each span's path.
         parent: Row of each span's parent, -1 for the root.
         levels: Rows of each depth, the root's first.
-        order: Order of the rung that each span's latency is taken from.
-        first: Order of the rung on which each span is recorded first.
+        order: Order of the pass that each span's latency is taken from.
+        first: Order of the pass on which each span is recorded first.
         paid: Whether recording the span cost time on a thread. Derived spans, spans on devices
             and the root, which is no more than two readings of the clock, cost none.
         derived: Whether the span was made from the spans inside.
@@ -202,18 +202,18 @@ def matched(seen: Observations, shown: int) -> Bools:
         shown: The run with which the others are compared, as an index into `seen.runs`.
     """
     result = np.ones(len(seen.path), dtype=bool)
-    # Which runs do not hold the paths that the shown run lets expect on their rung.
+    # Which runs do not hold the paths that the shown run lets expect on their pass.
     spans = run_spans(seen, shown)
     first = np.where(spans.derived, spans.order, spans.first)
     expected = {
         order: int(np.bitwise_xor.reduce(spans.key[first <= order]))
-        for order in {run.rung.order for run in seen.runs}
+        for order in {run.pass_.order for run in seen.runs}
     }
     marks = signatures(seen, range(len(seen.runs)))
     pairs = zip(marks, seen.runs, strict=True)
-    unusual = np.array([mark != expected[run.rung.order] for mark, run in pairs])
-    rung = seen.runs[shown].rung
-    peers = [number for number, run in enumerate(seen.runs) if run.rung == rung]
+    unusual = np.array([mark != expected[run.pass_.order] for mark, run in pairs])
+    pass_ = seen.runs[shown].pass_
+    peers = [number for number, run in enumerate(seen.runs) if run.pass_ == pass_]
     if not unusual.any() or not has_usual_structure(seen, peers):
         return result
     unusual[shown] = True

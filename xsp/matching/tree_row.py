@@ -1,6 +1,6 @@
-"""Reads thread or device, rung, ambiguity and recording cost from the rows of a tree.
+"""Reads thread or device, pass, ambiguity and recording cost from the rows of a tree.
 
-Where a row ran, from which rung its latency is taken, whether its parent is ambiguous: each
+Where a row ran, from which pass its latency is taken, whether its parent is ambiguous: each
 question is answered here, for every room that asks.
 """
 
@@ -32,22 +32,22 @@ INSIDE, INSIDE_ERROR = "inside_ns", "inside_error_ns"
 # name a device as well, and some name no thread until `xsp.reading.correlation` gives them one.
 ON_DEVICE = pl.col("device").is_not_null() & pl.col("thread").is_null()
 
-_OTHER_RUNGS = {
+_OTHER_PASSES = {
     Provenance.MARKER: Kind.KERNEL,
     Provenance.ENDED_BY_LAUNCH: Kind.LAUNCH,
     Provenance.DERIVED: Kind.OP,
     Provenance.REPLAYED: Kind.KERNEL,
 }
 
-# The rung that a row's latency is taken from, as a kind: the row's own kind, unless the row's
-# times are known only on a deeper rung.
-RUNG = pl.col("kind")
+# The pass that a row's latency is taken from, as a kind: the row's own kind, unless the row's
+# times are known only on a deeper pass.
+PASS = pl.col("kind")
 
-for _provenance, _kind in _OTHER_RUNGS.items():
-    RUNG = (
+for _provenance, _kind in _OTHER_PASSES.items():
+    PASS = (
         pl.when(pl.col("provenance") == _provenance.value)
         .then(pl.lit(_kind.value, dtype=KIND))
-        .otherwise(RUNG)
+        .otherwise(PASS)
     )
 
 _ORDERS = np.array([kind.order for kind in Kind], np.int64)
@@ -110,6 +110,6 @@ def orders(rows: SpanRows) -> npt.NDArray[np.int64]:
     return _ORDERS[rows["kind"].to_physical().to_numpy()]
 
 
-def rung_orders(rows: SpanRows) -> npt.NDArray[np.int64]:
-    """Return the position of the rung that each row's latency is taken from (`RUNG`)."""
-    return orders(rows.select(RUNG.alias("kind")))
+def pass_orders(rows: SpanRows) -> npt.NDArray[np.int64]:
+    """Return the position of the pass that each row's latency is taken from (`PASS`)."""
+    return orders(rows.select(PASS.alias("kind")))

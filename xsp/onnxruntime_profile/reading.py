@@ -70,7 +70,6 @@ def _written(data: bytes) -> tuple[list[_Written], bool]:
 
 
 def _salvaged(text: str) -> Iterator[_Written]:
-    """Yield the events of a damaged profile that are whole."""
     decoder = json.JSONDecoder()
     at = text.find("{")
     while at >= 0:

@@ -17,7 +17,7 @@ from xsp.provider.row import Samples, SpanRows
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """The kinds of span and attributes that one visit of a rung records.
+    """The kinds of span and attributes that one visit of a pass records.
 
     Attributes:
         kinds: Kinds of span that are recorded. A provider records its own kinds among these,
@@ -165,7 +165,7 @@ class Calibrating(Protocol):
 
         None if the provider has none of this kind, or if the program would notice one here: by
         hooks or modes of its own, say. Called while the provider is not armed, on the thread
-        that evaluates the model. Making the span prints nothing, draws no random number and keeps
+        that calls the model. Making the span prints nothing, draws no random number and keeps
         no gradient.
         """
         ...

@@ -20,7 +20,7 @@ KIND = pl.Enum([kind.value for kind in Kind])
 
 
 class Provenance(StrEnum):
-    """How a row came to be. It decides which rung the row's latency is taken from (`RUNG`)."""
+    """Origin of a row, which decides the pass that its latency is taken from (`PASS`)."""
 
     RECORDED = "recorded"  # a provider saw it begin and end
     MARKER = "marker"  # a range that a library announces; recorded on the kernel level

@@ -40,7 +40,7 @@ TRAINING_STEP = "training step"
 
 @dataclass(frozen=True, slots=True)
 class CallFacts:
-    """What calls have in common that were logged with one number.
+    """Facts that all calls logged with one number share.
 
     Attributes:
         model: Name of the model for people: `ResNet`.
@@ -90,7 +90,7 @@ class NamedLayer:
 
 
 class ThreadState(Protocol):
-    """What a log keeps for each thread: an instance of `threading.local`.
+    """State of a log for each thread: an instance of `threading.local`.
 
     Attributes:
         inside: None: no call of a model is open on the thread. False: one is whose layers are not
@@ -103,7 +103,7 @@ class ThreadState(Protocol):
 
 
 class ProgramLog(Protocol):
-    """What a watcher is given to log what its framework does.
+    """Log in which a watcher writes the events of its framework.
 
     Attributes:
         now: Returns the time in ns.
@@ -127,7 +127,7 @@ class ProgramLog(Protocol):
     region: Any
 
     def at(self, log: Any, now_ns: int = 0) -> None:
-        """Note in a thread's log in which region of the user's the calls that follow lie.
+        """Note in a thread's log the user's region in which the following calls lie.
 
         `now_ns` is given by a hook that logs its entry afterwards, for times may not go back.
         """
@@ -146,11 +146,11 @@ class ProgramLog(Protocol):
         ...
 
     def amend(self, number: int, facts: CallFacts) -> None:
-        """Replace the facts of a call, of which more is known once it was made."""
+        """Replace the facts of a call by those that are known after it was made."""
         ...
 
     def name(self, name: str, attributes: Mapping[str, Any] | None = None) -> int:
-        """Return the number of a name with what is known besides, from 1."""
+        """Return the number, from 1, of a name with its attributes."""
         ...
 
     def make(
@@ -168,7 +168,7 @@ class ProgramLog(Protocol):
         ...
 
     def name_layers(self, owner: int, layers: Mapping[int, NamedLayer]) -> None:
-        """Say what the ids of layers mean in calls of one model."""
+        """Name layers by their ids in calls of one model."""
         ...
 
     def keep(self, number: int, call: ModelCall) -> None:
@@ -208,7 +208,7 @@ class ProgramWatcher(Protocol):
 
 
 class State(NamedTuple):
-    """What a rehearsal of a call may change outside of what was copied, and leaves as it was.
+    """State outside the copy that a rehearsal of a call may change, and that is put back after it.
 
     Attributes:
         name: What it is, for people: `random numbers`.

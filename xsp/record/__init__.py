@@ -1,1 +1,1 @@
-"""Recording: what runs beside a program or a model while it is measured; interprets nothing."""
+"""Records a program or a model while it runs; interprets nothing."""

@@ -98,7 +98,6 @@ def _layer_rows(
     own_ids: Integers,
     described: tuple[Paths, Describe],
 ) -> SpanRows:
-    """Return a row for each call of a layer."""
     first = calls.first
     around = pl.Series(home[first])
     outermost = ops.select(
@@ -136,7 +135,6 @@ def _threads(ops: SpanRows, calls: Calls) -> pl.Series:
 
 
 def _attributes(paths: Paths, describe: Describe) -> pl.DataFrame:
-    """Return name and attributes of each layer."""
     found = []
     for parts in paths.parts:
         told = {"module_path": ".".join(parts), **(describe(parts) or {})}

@@ -267,9 +267,6 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Operators that it was generated for, or fused of, such as `aten.add, aten.relu`."),
     Attribute("fused_layers", _OP, _STRINGS,
         "Paths of the other layers whose operators were fused into it."),
-    Attribute("source_nodes", _KERNEL, _TEXT,
-        "Nodes of the traced graph that these were; null if it is called for several sets of them."
-    ),
     Attribute("framework_op", _KERNEL, _TEXT,
         "Operator of TensorFlow or JAX that it is of, with the scopes around it."),
     Attribute("unsteady", _FRAMEWORK, _FLAG,

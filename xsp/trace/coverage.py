@@ -100,7 +100,7 @@ def _below(parents: Ints, rows: Ints, causes: Mapping[str, Bools]) -> dict[str, 
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much time library calls and operators have in common; latencies without overhead.
+    """Time that library calls and operators share; latencies without overhead.
 
     Attributes:
         under_operator_pct: Share of the calls' time that lies under an operator.
@@ -158,7 +158,7 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     operators = spans.filter(pl.col("kind") == _OP).join(
         below, left_on="span_id", right_on="parent_id", how="left"
     )
-    # Latencies of different rungs may contradict each other by their errors: not below 0.
+    # Latencies of different passes may contradict each other by their errors: not below 0.
     own = (pl.col("latency_ns").fill_null(0) - pl.col("op_ns").fill_null(0)).clip(lower_bound=0)
     return (
         operators.with_columns(own_ns=own, call_ns=pl.col("call_ns").fill_null(0))

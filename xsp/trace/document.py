@@ -197,7 +197,7 @@ class Trace:
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """How the trace came to be; read-only, lists are tuples."""
+        """Settings, environment and history of the measurement; read-only, lists are tuples."""
         return self._metadata
 
     @property
@@ -207,7 +207,7 @@ class Trace:
 
     @property
     def warnings(self) -> tuple[TraceWarning, ...]:
-        """What you should know before you trust the numbers, most important first."""
+        """Warnings to read before you trust the numbers, the most important first."""
         warnings = self._metadata.get("warnings", ())
         found = (TraceWarning(str(entry["code"]), str(entry["message"])) for entry in warnings)
         return tuple(warning for warning in found if warning.code != NOTE)
@@ -275,7 +275,7 @@ class Trace:
                 repeated small spans rolled up into one span with their sum. None: no limit.
                 `"auto"`: 2,000, which Jaeger's UI can draw, and no limit for files but
                 `.otlp.json`.
-            typical_runs: Whether to export a typical run of every rung as well, as a trace of its
+            typical_runs: Whether to export a typical run of every pass as well, as a trace of its
                 own that the spans link to.
             parent: W3C `traceparent` of the span to hang the root under, instead of the
                 span in which the trace was measured.

@@ -394,9 +394,9 @@ _SYNCHRONOUS = ("synchronous", "synchronous")  # the latter in files of earlier 
 
 def _synchronous(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> str:
     """Return the model's latency in synchronous runs; empty if there were none."""
-    rungs = metadata.get("passes", ())
+    passes = metadata.get("passes", ())
     latency = next(
-        (rung.get("latency_ns") for rung in rungs if rung.get("pass") in _SYNCHRONOUS), None
+        (pass_.get("latency_ns") for pass_ in passes if pass_.get("pass") in _SYNCHRONOUS), None
     )
     if latency is None or not spans.height:
         return ""
@@ -475,6 +475,5 @@ def _share_of(kind: str, part: int, whole: int) -> str:
 
 
 def _missing(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the levels that were asked for but left out; a warning says why."""
     levels = metadata.get("levels", {})
     return [printable(str(level)) for level, state in levels.items() if state != MEASURED]

@@ -77,14 +77,16 @@ def check_run_columns(runs: pl.DataFrame) -> None:
 
 
 def check_runs(runs: pl.DataFrame) -> None:
-    """Verify that typical runs have the right columns and known words, and are a tree per rung.
+    """Verify that typical runs have the right columns and known words, and are a tree per pass.
 
     Raises:
         TraceFormatError: They have not, or are not; the message names the first breach.
     """
     check_run_columns(runs)
-    rungs = [kind.value for kind in Kind]
-    _refuse(runs, iter([("is of an unknown rung", ~pl.col("pass").is_in(rungs, nulls_equal=True))]))
+    passes = [kind.value for kind in Kind]
+    _refuse(
+        runs, iter([("is of an unknown pass", ~pl.col("pass").is_in(passes, nulls_equal=True))])
+    )
     check_words(runs)
     for _, run in runs.group_by("pass", maintain_order=True):
         check_tree(run)

@@ -86,7 +86,7 @@ def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.0
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What rows are told of the row around them: the row, how many ran at once, steps, counts."""
+    """Facts of an enclosing row for the rows inside it: concurrency, steps, counts."""
 
     row: Row | None
     said: str

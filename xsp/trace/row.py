@@ -179,7 +179,7 @@ class Outline:
 
     @property
     def contents(self) -> str:
-        """How much the rows stand for: `60 rows for 1,204 spans, 48,310 calls`."""
+        """Numbers of rows, spans and calls: `60 rows for 1,204 spans, 48,310 calls`."""
         calls = f", {self.calls:,} calls" if self.calls > self.spans else ""
         return f"{counted(len(self.rows), 'row')} for {counted(self.spans, 'span')}{calls}"
 

@@ -37,7 +37,7 @@ Cells = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Show:
-    """What a tree shows beside times, shares and names.
+    """Columns and lines that a tree shows beside times, shares and names.
 
     Attributes:
         errors: The interval of each latency, and why latencies are not exact.

@@ -80,18 +80,18 @@ class Plane:
 
     @cached_property
     def name(self) -> str:
-        """Its name: `"/host:CPU"`, `"/device:GPU:0"`."""
+        """Name of the plane: `"/host:CPU"`, `"/device:GPU:0"`."""
         begin, end = self.places.get(_NAME, [(0, 0)])[-1]
         return text(self.data.data[begin:end])
 
     @cached_property
     def stats(self) -> dict[str, Any]:
-        """What the plane says of itself, by name."""
+        """Stats of the plane by name."""
         return self._meanings.values(self.places.get(_STATS, ()))
 
     @cached_property
     def lines(self) -> pl.DataFrame:
-        """Its lines (threads, streams), one row each.
+        """Lines of the plane (threads, streams), one row each.
 
         `line` is the position, which is unique, `timestamp_ns` is where the line's times begin,
         and `events` is how many it has.

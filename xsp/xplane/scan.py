@@ -1,4 +1,4 @@
-"""Many messages in, their fields out: the first field of each, then the second, and so on.
+"""Scans the fields of many messages at once: the first of each, then the second, and so on.
 
 A file holds millions of small messages of a few fields each. Read in step, the fields of all
 messages are arrays, and Python does as much work for a million messages as for one.

@@ -1,4 +1,4 @@
-"""Fields of stats in, their values out: by name, or as columns with a value for each event.
+"""Decodes the values of stats: by name, or as columns with a value for each event.
 
 A stat is an attribute of a plane, of a kind of event or of an event: a number that says which
 stat it is, and a value, which is a number, text, bytes, or a reference to a text of the plane.
@@ -64,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What the stats of a plane mean.
+    """Names and types of a plane's stats.
 
     Attributes:
         data: The bytes of the file.

@@ -1,4 +1,4 @@
-"""Numbers and names of models: what calls of one model have in common in a program's log."""
+"""Numbers and names the models in a program's log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs parts of a program that have ended already, and are told of only then."""
+"""Logs parts of a program that become known only after they have ended."""
 
 from __future__ import annotations
 

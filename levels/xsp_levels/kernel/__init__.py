@@ -1,4 +1,4 @@
 """Kernel level: what ran on devices, and the calls on the host that launched it.
 
-`cupti` is the provider; `occupancy` and `inductor` describe kernels.
+`cupti` is the provider; `occupancy` computes the occupancy of kernels.
 """

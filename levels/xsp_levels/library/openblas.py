@@ -25,7 +25,7 @@ from xsp_levels.native import thread
 from xsp_levels.native.mapping import libraries, mappings
 from xsp_levels.native.perf_event import explain, native_threads
 from xsp_levels.native.symbol import Place, exported
-from xsp_levels.native.uprobe import Probes, Tare, TimedCall, weigh, weighed
+from xsp_levels.native.uprobe import Probes, TimedCall, weigh
 
 _OPT_IN = "XSP_OPENBLAS"
 _NAME = re.compile(r"openblas", re.IGNORECASE)
@@ -69,11 +69,11 @@ class LibraryRecords:
 
     Attributes:
         calls: The calls, by end.
-        tares: The measured duration of a call that does nothing, by function.
+        traps_ns: Time that the probes take in a call, by function.
     """
 
     calls: tuple[TimedCall, ...] = ()
-    tares: dict[str, Tare] = field(default_factory=dict)
+    traps_ns: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class OpenBlas:
 
     def __init__(self) -> None:
         self._probes: list[tuple[str, Probes]] = []  # (path of the library, its probes)
-        self._tares: dict[str, dict[str, Tare]] = {}  # by path and function
+        self._traps_ns: dict[str, dict[str, int]] = {}  # by path and function
 
     def unavailable(self) -> str | None:
         """Return why OpenBLAS cannot be observed here, or None if it can."""
@@ -143,7 +143,7 @@ class OpenBlas:
         probes, self._probes = self._probes, []
         seen = [(path, *each.close()) for path, each in probes]
         libraries = tuple(
-            LibraryRecords(tuple(calls), self._tares.get(path, {})) for path, calls, _ in seen
+            LibraryRecords(tuple(calls), self._traps_ns.get(path, {})) for path, calls, _ in seen
         )
         return Records(
             OpenBlasRecords(libraries, thread.names()),
@@ -163,8 +163,8 @@ class OpenBlas:
             OSError: The kernel does not let this process watch functions.
         """
         for path, functions in found.items():
-            if path not in self._tares:
-                self._tares[path] = _tares(functions)
+            if path not in self._traps_ns:
+                self._traps_ns[path] = _traps_ns(functions)
 
 
 def _loaded() -> dict[str, dict[str, Place]]:
@@ -173,8 +173,8 @@ def _loaded() -> dict[str, dict[str, Place]]:
     return {path: functions for path, functions in found.items() if functions}
 
 
-def _tares(functions: Mapping[str, Place]) -> dict[str, Tare]:
-    """Return the tare of each function; of functions that begin alike, one is weighed for all.
+def _traps_ns(functions: Mapping[str, Place]) -> dict[str, int]:
+    """Measure the probes' time in each function; of functions that begin alike, one for all.
 
     Raises:
         OSError: The kernel does not let this process watch functions.
@@ -184,7 +184,7 @@ def _tares(functions: Mapping[str, Place]) -> dict[str, Tare]:
         alike.setdefault(ctypes.string_at(place.address, _HEAD), []).append(name)
     idle = {names[0]: _idle(names[0], functions[names[0]].address) for names in alike.values()}
     found = weigh({name: functions[name] for name in idle}, lambda name: idle[name]())
-    return {name: found[names[0]] for names in alike.values() for name in names}
+    return {name: found.get(names[0], 0) for names in alike.values() for name in names}
 
 
 def _idle(function: str, address: int) -> Callable[[], object]:
@@ -204,36 +204,35 @@ def _rows(data: LibraryRecords, threads: Mapping[int, int]) -> SpanRows:
     if not data.calls:
         return no_rows()
     works = [work_of(call.function, call.arguments) for call in data.calls]
-    ends = weighed(data.calls, data.tares, _alike)
+    times = [_times(call, data.traps_ns.get(call.function, 0)) for call in data.calls]
     return span_rows(
         {
             "kind": Kind.CALL.value,
             "name": [call.function.upper() for call in data.calls],
-            "start_ns": [start for start, _ in ends],
-            "end_ns": pl.Series([end for _, end in ends], dtype=pl.Int64),
+            "start_ns": [start for start, _ in times],
+            "end_ns": pl.Series([end for _, end in times], dtype=pl.Int64),
             "thread": pl.Series([threads.get(call.thread) for call in data.calls], dtype=pl.Int64),
             "attr.library": "OpenBLAS",
             "attr.problem": pl.Series([w and w.problem for w in works], dtype=pl.String),
             "attr.flops": pl.Series([w and w.flops for w in works], dtype=pl.Int64),
-            "attr.placement": ["start" if end is None else "ends" for _, end in ends],
+            "attr.placement": ["start" if end is None else "ends" for _, end in times],
         }
     )
 
 
-def _alike(call: TimedCall) -> tuple[str, str | None]:
-    found = work_of(call.function, call.arguments)
-    return call.function, found.problem if found else None
+def _times(call: TimedCall, traps_ns: int) -> tuple[int, int | None]:
+    """Take the probes' time off a call, half at each end; no end where nothing is left."""
+    lasted = call.end_ns - call.start_ns
+    if lasted <= traps_ns:
+        return call.start_ns + lasted // 2, None
+    return call.start_ns + traps_ns // 2, call.end_ns - (traps_ns - traps_ns // 2)
 
 
 def _untold(data: LibraryRecords) -> str | None:
-    """Return a sentence about calls of unknown duration, None if there are none."""
-    ends = weighed(data.calls, data.tares, _alike)
-    untold = [call for call, (_, end) in zip(data.calls, ends, strict=True) if end is None]
-    if not untold:
-        return None
-    tares = [data.tares.get(call.function, Tare()) for call in untold]
-    ns = max(tare.median_ns + tare.spread_ns for tare in tares)
-    return _UNTOLD.format(count=len(untold), ns=ns)
+    traps_ns = (data.traps_ns.get(call.function, 0) for call in data.calls)
+    pairs = zip(data.calls, traps_ns, strict=True)
+    short = [ns for call, ns in pairs if _times(call, ns)[1] is None]
+    return _UNTOLD.format(count=len(short), ns=max(short)) if short else None
 
 
 def exports(path: str) -> dict[str, Place]:

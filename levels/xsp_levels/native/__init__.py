@@ -1,4 +1,4 @@
-"""What several providers share to observe native code.
+"""Tools that several providers share to observe native code.
 
 Events of the kernel (`perf_event`, `uprobe`), places of functions (`mapping`, `symbol`), callbacks
 in machine code (`stub`, `reserved_memory`), standard output and error (`stdout_tap`,

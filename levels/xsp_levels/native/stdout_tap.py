@@ -345,7 +345,6 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Restore descriptor 1 in a forked child."""
     global _lock, _capture  # noqa: PLW0603  the child begins anew
     _lock = threading.RLock()
     capture, _capture = _capture, None

@@ -5,7 +5,7 @@ return address. Part of the time that the two traps take lies between the record
 end. The part depends on the function's first instruction: the kernel emulates some
 instructions (a push), and steps the processor through all others, which takes several times
 as long in a virtual machine. So calls that do nothing, of a function that begins with the
-same instruction, are timed as well, and their duration (the `Tare`) is subtracted.
+same instruction, are timed as well (`weigh`), for their duration to be subtracted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import ctypes
 import os
 import statistics
 import threading
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from xsp_levels.native.perf_event import Event, Hit, open_all, uprobe_at
 from xsp_levels.native.symbol import Place
 
 _PAGES = 16  # of each ring: some 500 calls with arguments
-_TARES = 32  # calls that do nothing, by function
+_IDLE_CALLS = 32  # calls that do nothing, by function
 _AT_ONCE = 32  # probes put in or taken out in parallel, as each waits for the kernel
 
 
@@ -87,20 +87,6 @@ class Probes:
         return pair(moments), sum(lost for _, lost in results)
 
 
-@dataclass(frozen=True, slots=True)
-class Tare:
-    """The measured duration of a call that does nothing: the time that the traps take.
-
-    Attributes:
-        median_ns: The median over several such calls.
-        spread_ns: Three times their median absolute deviation: a call that is longer than
-            the median by less cannot be told from a call that does nothing.
-    """
-
-    median_ns: int = 0
-    spread_ns: int = 0
-
-
 def pair(moments: Iterable[tuple[Hit, str, bool]]) -> list[TimedCall]:
     """Return the calls that begins and returns of functions make, by end. Pure.
 
@@ -131,8 +117,11 @@ def pair(moments: Iterable[tuple[Hit, str, bool]]) -> list[TimedCall]:
     return calls
 
 
-def weigh(places: Mapping[str, Place], idle: Callable[[str], object]) -> dict[str, Tare]:
-    """Return the tare of each function; nobody else may call the functions meanwhile.
+def weigh(places: Mapping[str, Place], idle: Callable[[str], object]) -> dict[str, int]:
+    """Measure the time in ns that the traps take in a call of each function.
+
+    It is the median duration of calls that do nothing. Nobody else may call the functions
+    meanwhile.
 
     Args:
         places: Functions by name.
@@ -145,61 +134,14 @@ def weigh(places: Mapping[str, Place], idle: Callable[[str], object]) -> dict[st
     probes = Probes(places, [threading.get_native_id()])
     try:
         for name in places:
-            for _ in range(_TARES):
+            for _ in range(_IDLE_CALLS):
                 idle(name)
     finally:
         calls, _ = probes.close()
     taken: dict[str, list[int]] = {name: [] for name in places}
     for call in calls:
         taken[call.function].append(call.end_ns - call.start_ns)
-    return {name: tare_of(each) for name, each in taken.items()}
-
-
-def tare_of(taken_ns: Sequence[int]) -> Tare:
-    """Return the tare, given durations of calls that do nothing. Pure.
-
-    >>> tare_of([100, 110, 120, 900])
-    Tare(median_ns=115, spread_ns=30)
-    """
-    if not taken_ns:
-        return Tare()
-    median = statistics.median(taken_ns)
-    spread = statistics.median(abs(each - median) for each in taken_ns)
-    return Tare(round(median), round(3 * spread))
-
-
-def weighed(
-    calls: Sequence[TimedCall], tares: Mapping[str, Tare], alike: Callable[[TimedCall], Hashable]
-) -> list[tuple[int, int | None]]:
-    """Return start and end of each call, without the time of the traps. Pure.
-
-    The end is None if equal calls, taken together, cannot be told from calls that do
-    nothing: the duration of such a call is unknown, which is not zero.
-
-    Args:
-        calls: The calls, in any order.
-        tares: Tare of each function; a missing tare is taken to be zero.
-        alike: Returns a key that is equal for calls that do the same: function and sizes.
-    """
-    kinds = [alike(call) for call in calls]
-    excess: dict[Hashable, list[int]] = {kind: [] for kind in kinds}
-    for call, kind in zip(calls, kinds, strict=True):
-        tare = tares.get(call.function, Tare())
-        excess[kind].append(call.end_ns - call.start_ns - tare.median_ns - tare.spread_ns)
-    known = {kind: statistics.median(each) > 0 for kind, each in excess.items()}
-    return [
-        _without_traps(call, tares.get(call.function, Tare()), known[kind])
-        for call, kind in zip(calls, kinds, strict=True)
-    ]
-
-
-def _without_traps(call: TimedCall, tare: Tare, known: bool) -> tuple[int, int | None]:
-    lasted = call.end_ns - call.start_ns
-    traps = min(tare.median_ns, lasted)
-    start = call.start_ns + traps // 2
-    if not known or lasted <= tare.median_ns:
-        return start, None
-    return start, call.end_ns - (traps - traps // 2)
+    return {name: round(statistics.median(each)) for name, each in taken.items() if each}
 
 
 def _open(place: Place, threads: Sequence[int], returning: bool) -> list[Event]:

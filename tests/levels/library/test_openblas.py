@@ -14,7 +14,7 @@ from xsp.level import Kind
 from xsp.provider.contract import Records, Request
 from xsp.provider.packing import pack, unpack
 from xsp_levels.library.openblas import LibraryRecords, OpenBlas, OpenBlasRecords
-from xsp_levels.native.uprobe import Tare, TimedCall
+from xsp_levels.native.uprobe import TimedCall
 
 
 def test_is_off_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,16 +22,15 @@ def test_is_off_until_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "XSP_OPENBLAS=1" in str(OpenBlas().unavailable())
 
 
-def kept(*calls: TimedCall, tare: Tare, threads: dict[int, int], dropped: int = 0) -> Records:
-    tares = {call.function: tare for call in calls}
-    library = LibraryRecords(calls, tares)
+def kept(*calls: TimedCall, traps_ns: int, threads: dict[int, int], dropped: int = 0) -> Records:
+    library = LibraryRecords(calls, dict.fromkeys((call.function for call in calls), traps_ns))
     return Records(OpenBlasRecords((library,), threads), dropped=dropped)
 
 
 def test_spans_have_sizes_and_lose_what_the_probes_take() -> None:
     call = TimedCall("sgemm", 1_000, 2_000, 11, (101, 111, 112, 8, 4, 2))
     unknown = TimedCall("strsm", 3_000, 3_400, 12, (101, 141, 121, 111, 131, 4))
-    rows = OpenBlas().spans(kept(call, unknown, tare=Tare(100, 20), threads={11: 7}))
+    rows = OpenBlas().spans(kept(call, unknown, traps_ns=100, threads={11: 7}))
     assert rows.select("name", "start_ns", "end_ns", "thread").rows() == [
         ("SGEMM", 1_050, 1_950, 7),
         ("STRSM", 3_050, 3_350, None),
@@ -43,9 +42,9 @@ def test_spans_have_sizes_and_lose_what_the_probes_take() -> None:
 
 def test_call_whose_ends_cannot_be_told_apart_has_no_end_rather_than_no_length() -> None:
     same = TimedCall("ddot", 1_000, 1_000, 11, (8,))
-    short = TimedCall("sdot", 3_000, 3_110, 11, (8,))
+    short = TimedCall("sdot", 3_000, 3_100, 11, (8,))
     long = TimedCall("sgemm", 4_000, 9_000, 11, (101, 111, 112, 8, 4, 2))
-    rows = OpenBlas().spans(kept(same, short, long, tare=Tare(100, 20), threads={11: 7}))
+    rows = OpenBlas().spans(kept(same, short, long, traps_ns=100, threads={11: 7}))
     assert rows["end_ns"].to_list() == [None, None, 8_950]
     assert rows["attr.placement"].to_list() == ["start", "start", "ends"]
 
@@ -63,11 +62,11 @@ class Ended:
 def test_calls_whose_ends_cannot_be_told_apart_are_counted_in_words() -> None:
     provider = OpenBlas()
     calls = (TimedCall("ddot", 1_000, 1_090, 11, (8,)), TimedCall("ddot", 2_000, 2_100, 11, (8,)))
-    provider._tares["blas.so"] = {"ddot": Tare(100, 20)}
+    provider._traps_ns["blas.so"] = {"ddot": 100}
     provider._probes = [("blas.so", Ended(*calls))]  # type: ignore[list-item]
-    (problem,) = provider.stop().warnings
-    assert "2 of OpenBLAS's calls were too short" in problem
-    assert "120 ns" in problem
+    (warning,) = provider.stop().warnings
+    assert "2 of OpenBLAS's calls were too short" in warning
+    assert "100 ns" in warning
 
 
 def test_numpys_calls_are_seen_with_both_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +106,7 @@ def test_what_takes_longer_than_the_traps_has_a_length(monkeypatch: pytest.Monke
 
 def test_records_are_kept_as_bytes_and_make_the_same_rows() -> None:
     call = TimedCall("sgemm", 1_000, 2_000, 11, (101, 111, 112, 8, 4, 2))
-    provider, records = OpenBlas(), kept(call, tare=Tare(100, 9), threads={11: 7}, dropped=2)
+    provider, records = OpenBlas(), kept(call, traps_ns=100, threads={11: 7}, dropped=2)
     unpacked = unpack(provider, pack(provider, records))
     assert unpacked == records
     assert provider.spans(unpacked).equals(provider.spans(records))

@@ -85,7 +85,7 @@ class Tree:
         """Return of each span among some its latency less that of the next ones among them below.
 
         So the self times of all layers sum to the layers' time, wherever operators lie between.
-        Not below 0: latencies of different rungs may contradict each other by their errors. What
+        Not below 0: latencies of different passes may contradict each other by their errors. What
         ran on another thread than the span above it takes nothing of that span's time.
 
         Returns:

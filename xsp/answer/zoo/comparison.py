@@ -221,7 +221,6 @@ def _basis(first: pl.DataFrame, second: pl.DataFrame, found: Pairing) -> pl.Data
 
 
 def _facts(results: pl.DataFrame) -> dict[str, dict[str, None]]:
-    """Return the values of each fact that results rest on."""
     facts: dict[str, dict[str, None]] = {}
     for machine in results["machine"].drop_nulls().unique(maintain_order=True).to_list():
         facts.setdefault("machine", {})[machine] = None

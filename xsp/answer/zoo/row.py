@@ -394,7 +394,6 @@ def _common(task: Task, point: Point, took_s: float | None, basis: Mapping[str, 
 
 
 def _place(environment: Mapping[str, Any]) -> Row:
-    """Return the columns of the machine that a trace knows."""
     found = {"host": environment.get("host"), "cpu": environment.get("cpu")}
     found["cores"] = environment.get("usable_cores")
     gpus = [gpu["name"] for gpu in environment.get("gpus") or ()]

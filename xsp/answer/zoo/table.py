@@ -69,7 +69,7 @@ _KEY = ("model", "settings", "machine", "status")
 
 
 class _Entry(NamedTuple):
-    """Where a row is: in the frame, or behind it among the rows since."""
+    """Place of a row: in the frame, or among the rows added since."""
 
     place: int
     machine: str | None

@@ -44,7 +44,6 @@ class ZooTable:
 
 
 def _of_results(*names: str) -> dict[str, str]:
-    """Return columns of the results with their meanings."""
     return {name: COLUMNS[name].meaning for name in names}
 
 

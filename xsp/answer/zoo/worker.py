@@ -167,7 +167,6 @@ def compared(call: Callable[[], Any]) -> tuple[bool | None, list[TraceWarning]]:
 
 
 def _arrays(output: Any) -> Iterator[np.ndarray[Any, Any]]:
-    """Yield the arrays of numbers of an output."""
     if isinstance(output, Mapping):
         yield from _arrays(list(output.values()))
     elif isinstance(output, (list, tuple)):

@@ -100,7 +100,7 @@ def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a t
         setup: As for `measure`.
 
     Returns:
-        The session, the providers and rungs selected, and the name of the function for people.
+        The session, the providers and passes selected, and the name of the function for people.
 
     Raises:
         TypeError: A call of `function` only makes a coroutine or a generator.
@@ -112,7 +112,7 @@ def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a t
     call = _model_call(session, function, *(given if setup is None else _set_up(setup, *given)))
     title = f"measuring {call.subject}"
     with exclusively(title), progress_bar(progress, title) as report:
-        plan = Plan(selection.rungs, settings)
+        plan = Plan(selection.passes, settings)
         if setup is None:
             carry_out(plan, session, call, report, turn=turn)
             return session, selection, call.subject
@@ -148,7 +148,7 @@ def interpret_session(
 
     Args:
         session: The session, after its last visit.
-        selection: The providers and rungs that were selected.
+        selection: The providers and passes that were selected.
         subject: The name of the model or function, for people.
         synchronous: Whether the host waited for each kernel.
     """

@@ -1,4 +1,4 @@
-"""What a call can change of its arguments and its model: noted before and after, and compared.
+"""Compares a call's arguments and model before and after it, by fingerprints.
 
 >>> log = {"steps": [1]}
 >>> before = Contents([("log", log)])
@@ -31,7 +31,7 @@ _OPEN = (dict, list, set, SimpleNamespace, UserDict, UserList)
 
 
 class Contents:
-    """What can be reached from some values, as it is now; nothing is copied.
+    """Fingerprints of all objects that can be reached from some values; nothing is copied.
 
     Containers and plain values are compared by what they hold, other objects by what they are and
     by their attributes, which are read past properties: no code of the user's runs.

@@ -18,7 +18,7 @@ from xsp import __version__
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.level import MEASURED, Kind
 from xsp.machine import replacing
-from xsp.matching import Rung
+from xsp.matching import Pass
 from xsp.measuring.call.callable import visit_all
 from xsp.progress import Progress
 from xsp.provider import Provider, Records, pack, unpack
@@ -225,11 +225,11 @@ def _write(
 
 
 def _facts(visit: Visit) -> dict[str, Any]:
-    step, rung = visit.planned, visit.planned.rung
+    step, pass_ = visit.planned, visit.planned.pass_
     return {
-        "kinds": sorted(kind.value for kind in rung.kinds),
-        "detail": rung.detail,
-        "sampled": rung.sampled,
+        "kinds": sorted(kind.value for kind in pass_.kinds),
+        "detail": pass_.detail,
+        "sampled": pass_.sampled,
         "calls": step.calls,
         "untimed": step.untimed,
         "round": step.round,
@@ -272,7 +272,7 @@ def _visit(
 ) -> Visit:
     kinds = frozenset(Kind(kind) for kind in facts["kinds"])
     # Recordings of earlier versions have no samples.
-    rung = Rung(kinds, facts["detail"], facts.get("sampled", False))
+    pass_ = Pass(kinds, facts["detail"], facts.get("sampled", False))
     records: list[tuple[Provider, Records]] = []
     for kept in facts["records"]:
         provider = providers[kept["provider"]]
@@ -281,7 +281,7 @@ def _visit(
     if empty or len(facts["windows"]) != len(facts["waited_ns"]):
         raise ValueError("a visit has no steps, or not as many waits as steps")
     return Visit(
-        planned=PlannedVisit(rung, facts["calls"], facts["untimed"], facts["round"]),
+        planned=PlannedVisit(pass_, facts["calls"], facts["untimed"], facts["round"]),
         name=facts["name"],
         thread=facts["thread"],
         windows=tuple((begin, end) for begin, end in facts["windows"]),

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from xsp.errors import guarded
 from xsp.measuring.call.content import Contents, arguments_of
 from xsp.progress import Progress, StopMeasurement
 from xsp.provider import ModelCall
@@ -132,10 +133,10 @@ def read_arguments(look: Callable[[], T]) -> tuple[T | None, str]:
     >>> read_arguments(lambda: 1), read_arguments(lambda: [][0])
     ((1, ''), (None, 'looking at its arguments raised IndexError: list index out of range'))
     """
-    try:
-        return look(), ""
-    except Exception as error:  # noqa: BLE001  the user's own objects may raise anything
-        return None, f"looking at its arguments raised {type(error).__name__}: {error}"
+    failed = "looking at its arguments raised"
+    return guarded(
+        lambda: (look(), ""), lambda error: (None, f"{failed} {type(error).__name__}: {error}")
+    )
 
 
 def iterator_type(call: ModelCall) -> str | None:

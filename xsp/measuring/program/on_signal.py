@@ -6,10 +6,12 @@ import os
 import signal as signals
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from xsp.errors import guarded
 from xsp.measuring.program.block import profile
 
 
@@ -49,7 +51,7 @@ def profile_on_signal(
 
 
 class _Handler:
-    """What a signal does: begin a profile, or end the one under way."""
+    """Handler of a signal: begins a profile, or ends the one under way."""
 
     def __init__(self, number: int, seconds: float, folder: Path, options: dict[str, Any]) -> None:
         self._number, self._seconds = number, seconds
@@ -59,13 +61,9 @@ class _Handler:
         self._made = 0
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        try:
-            if self._profile is None:
-                self._begin()
-            else:
-                self._end(self._profile)
-        except Exception as error:  # noqa: BLE001  the program goes on, profiled or not
-            _say(f"not profiled: {error}")
+        started = self._profile
+        work = self._begin if started is None else partial(self._end, started)
+        guarded(work, lambda error: _say(f"not profiled: {error}"))  # the program goes on
 
     def _begin(self) -> None:
         program = Path(sys.argv[0]).name or "program"

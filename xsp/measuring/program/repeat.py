@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from xsp.errors import guarded
 from xsp.measuring.call import Contents, arguments_of, carry_out, iterator_type, read_arguments
 from xsp.progress import Progress, progress_bar
 from xsp.provider import ModelCall, State
@@ -44,7 +45,7 @@ _PRINTS = "it writes to standard output"
 
 @dataclass(frozen=True, slots=True)
 class Repeated:
-    """What came of repeating calls.
+    """Outcome of repeating a call.
 
     Attributes:
         traces: The exact trace of each call that was repeated, by the number of its facts.
@@ -149,7 +150,7 @@ def _repeat(
                     return hindered
                 if written():
                     return _PRINTS
-            plan = Plan(selection.rungs, settings)
+            plan = Plan(selection.passes, settings)
             with progress_bar(progress, f"repeating {call.subject}") as report:
                 carry_out(plan, session, call, report)
     except Exception as error:  # noqa: BLE001  # the user's own call had succeeded
@@ -172,10 +173,12 @@ def _rehearse(session: Session, call: ModelCall) -> str:
 
     What the copy shares with the program, such as random numbers (`State`), is left as it was.
     """
-    try:
-        copy = call.copied(_Memo())
-    except Exception as error:  # noqa: BLE001  the user's objects may raise anything
-        return f"what it may change cannot be copied ({type(error).__name__}: {error})"
+    copy = guarded(
+        lambda: call.copied(_Memo()),
+        lambda error: f"what it may change cannot be copied ({type(error).__name__}: {error})",
+    )
+    if isinstance(copy, str):
+        return copy
 
     def contents() -> Contents:
         reached = [*arguments_of(copy), ("the model", copy.model())]
@@ -202,7 +205,7 @@ def _rehearse(session: Session, call: ModelCall) -> str:
 
 
 class _Memo(dict[int, Any]):
-    """What `copy.deepcopy` has copied, which ends at a number of objects."""
+    """Memo of `copy.deepcopy` that stops the copy at a number of objects."""
 
     def __setitem__(self, key: int, value: Any) -> None:
         if len(self) > MOST_OBJECTS:

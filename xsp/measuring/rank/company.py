@@ -44,7 +44,7 @@ class Company:
 
     @property
     def apart(self) -> str:
-        """Why this rank cannot be joined to the others; empty where it can."""
+        """Reason why this rank cannot be joined to the others; empty where it can."""
         return "" if self._channel.open(importing=True) else self._channel.broken
 
     @contextmanager

@@ -29,7 +29,7 @@ def measure_here(
     *,
     look: Callable[[Subject], Iterable[TraceWarning]] | None = None,
 ) -> Trace:
-    """Measure a target in this process, on every rung, and return its trace.
+    """Measure a target in this process, on every pass, and return its trace.
 
     Ctrl-C ends the measurement after the visit under way, with the runs complete so far.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -127,30 +127,38 @@ def _measure(
     ]
     if interrupted:
         warnings.insert(0, INTERRUPTED)
-    told: ProcessRuns | Failure | None = None
+    told: ProcessRuns | TraceWarning | None = None
     if synchronous and not interrupted:
-        try:
+        rest = replace(settings, budget_s=settings.budget_s * (1 - share))
+
+        def begin() -> Worker:
             running.close()  # whatever is ending would disturb what comes
-            worker = start(
-                "synchronous",
-                replace(settings, budget_s=settings.budget_s * (1 - share)),
-                synchronous=True,
-            )
-            report.say("synchronous pass")
-            worker.heard = lambda: report(share + (1 - share) * worker.fraction)
-            _finish([worker])
-            told = worker.outcome()
-        except KeyboardInterrupt:
-            running.close()
-            sentence = (
-                "the synchronous pass was interrupted and is missing; all other times are right."
-            )
-            warnings.insert(0, TraceWarning(INTERRUPTED.code, sentence))
-    if isinstance(told, Failure):
-        sentence = f"the synchronous pass failed: {told.message}. All other times are right."
-        warnings.append(TraceWarning("synchronous-failed", sentence))
-        told = None
+            return start("synchronous", rest, synchronous=True)
+
+        told = _synchronous(begin, report, share)
+    if isinstance(told, TraceWarning):
+        running.close()
+        return measured, None, [*warnings, told]
     return measured, told, warnings
+
+
+def _synchronous(
+    begin: Callable[[], Worker], report: Display, share: float
+) -> ProcessRuns | TraceWarning:
+    """Return the runs in which the host waited for each kernel, or why there are none."""
+    report.say("synchronous pass")
+    try:
+        worker = begin()
+        worker.heard = lambda: report(share + (1 - share) * worker.fraction)
+        _finish([worker])
+    except KeyboardInterrupt:
+        sentence = "the synchronous pass was interrupted and is missing; all other times are right."
+        return TraceWarning(INTERRUPTED.code, sentence)
+    outcome = worker.outcome()
+    if isinstance(outcome, ProcessRuns):
+        return outcome
+    sentence = f"the synchronous pass failed: {outcome.message}. All other times are right."
+    return TraceWarning("synchronous-failed", sentence)
 
 
 def _take_turns(

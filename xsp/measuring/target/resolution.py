@@ -87,17 +87,13 @@ def matching(text: str) -> tuple[str, ...]:
     if spec.kind == "script":
         raise UnknownTargetError(f"{text} is a script, and a script is no model of a zoo")
     if spec.source:  # what is in the file of a jax: target only its own process imports
-        _check_file(spec)
+        path = spec.in_file[0]
+        if not Path(path).is_file():
+            raise UnknownTargetError(f"there is no file {path}{hint(path)}")
         return (text,)
     path, name, chosen = spec.in_file
     target = f"{path}:{name}"
     return tuple(f"{target}[{each}]" for each in made.models(target, chosen))
-
-
-def _check_file(spec: Spec) -> None:
-    path = spec.in_file[0]
-    if not Path(path).is_file():
-        raise UnknownTargetError(f"there is no file {path}{hint(path)}")
 
 
 # How the models of a source are found by a pattern, which is empty for all.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from traceback import walk_stack
-from types import CodeType, ModuleType, TracebackType
+from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
 from xsp.errors import UnknownTargetError
@@ -22,6 +22,8 @@ from xsp.measuring.target.spec import hint
 
 _LOOKS = 3  # in a row that find all threads waiting for work: one may be about to begin
 _PATIENCE_S = 0.01  # between two of them
+# Python leaves importlib's frames out of a traceback, but not where xsp imports a module.
+_OWN = (str(Path(__file__).parents[2]) + os.sep, "<frozen importlib")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def without_own_frames(traceback: TracebackType | None) -> TracebackType | None:
         traceback = traceback.tb_next
     # Without recursion: endless recursion may be what the traceback is of.
     for frame in reversed(frames):
-        if not _is_own(frame.tb_frame.f_code):
+        file = frame.tb_frame.f_code.co_filename
+        if not (file.startswith(_OWN) or f"{os.sep}xsp_levels{os.sep}" in file):
             traceback = TracebackType(traceback, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
     return traceback
 
@@ -176,11 +179,3 @@ def _waits_for_work(thread: threading.Thread) -> bool:
     pools: Any = sys.modules.get("concurrent.futures.thread")
     queue = getattr(pools, "_threads_queues", {}).get(thread)
     return queue is not None and queue.empty() and frame.f_code is pools._worker.__code__
-
-
-# Python leaves importlib's frames out of a traceback, but not where xsp imports a module.
-_OWN = (str(Path(__file__).parents[2]) + os.sep, "<frozen importlib")
-
-
-def _is_own(code: CodeType) -> bool:
-    return code.co_filename.startswith(_OWN) or f"{os.sep}xsp_levels{os.sep}" in code.co_filename

@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
+
 from xsp.errors import UnknownTargetError
 from xsp.text import suggest
 
@@ -79,23 +81,21 @@ class Spec:
     @property
     def settings(self) -> dict[str, Value]:
         """The settings that are known: of a model with its defaults, of others what was set."""
-        known: dict[str, Value | None] = {"batch": self.batch, **dict(self.inputs)}
-        known |= {"framework": self.framework, "precision": self.precision}
-        known |= {"compiled": self.compiled, "device": self.device}
+        known = self.asked
         if self.kind == "model":
-            known["framework"] = self.runs_on
-            known["device"] = self.device or "cpu"
-            known |= {} if self.source in _FILES else self._known_of_built()
-        known["train"] = self.train or None
-        return {name: value for name, value in known.items() if value is not None}
+            known |= {"framework": self.runs_on, "device": self.device or "cpu"}
+            if self.source not in _FILES:  # only the file itself tells what a file holds
+                known["batch"] = self.batch or 1
+                known["precision"] = self.precision or "float32"
+                known["compiled"] = self.compiles
+        return known | ({"train": True} if self.train else {})
 
-    def _known_of_built(self) -> dict[str, Value]:
-        """Describe a model that a library builds; only the file itself tells what a file holds."""
-        return {
-            "batch": self.batch or 1,
-            "precision": self.precision or "float32",
-            "compiled": self.compiles,
-        }
+    @property
+    def asked(self) -> dict[str, Value]:
+        """The settings that were asked for, by the names of a function's parameters."""
+        names = ("batch", "framework", "precision", "compiled", "device")
+        asked = {name: getattr(self, name) for name in names} | dict(self.inputs)
+        return {name: value for name, value in asked.items() if value is not None}
 
     @property
     def compiles(self) -> bool:
@@ -182,11 +182,10 @@ class Spec:
             raise UnknownTargetError(
                 f"{self.target} is a model in a folder. Did you mean tf-saved-model:{self.target}?"
             )
-        meant = suggest(self.target.partition(":")[0], SOURCES) or hint(self.target)
-        raise UnknownTargetError(
-            f"Unknown target {self.target!r}{meant or _sourced(self.target)} "
-            "See xsp profile --help."
-        )
+        meant = suggest(self.target.partition(":")[0], SOURCES) or hint(self.target) or "."
+        if meant == "." and self.target.isidentifier():
+            meant = f". Did you mean torchvision:{self.target}?"
+        raise UnknownTargetError(f"Unknown target {self.target!r}{meant} See xsp profile --help.")
 
     @property
     def name(self) -> str:
@@ -200,14 +199,12 @@ class Spec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the specification as values that JSON can hold."""
-        inputs = [list(pair) for pair in self.inputs]
-        return asdict(self) | {"arguments": list(self.arguments), "inputs": inputs}
+        return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Spec:
         """Return the specification that `to_json` wrote."""
-        inputs = tuple((name, value) for name, value in data["inputs"])
-        return cls(**{**data, "arguments": tuple(data["arguments"]), "inputs": inputs})
+        return msgspec.convert(data, cls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,10 +262,3 @@ def _check_source(path: Path) -> None:
         raise UnknownTargetError(
             f"{path} is a recording: xsp.testing.replay({str(path)!r}) makes its trace"
         )
-
-
-def _sourced(target: str) -> str:
-    """Return how to name a model's source, if the target looks like a model's bare name."""
-    if not target.isidentifier():
-        return "."
-    return f". Did you mean torchvision:{target}?"

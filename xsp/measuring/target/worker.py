@@ -28,9 +28,6 @@ from xsp.measuring.target.spec import Spec
 from xsp.reading.runs import ProcessRuns
 from xsp.record.session import THREAD_NUMBERS, Settings, peak_memory_bytes
 
-# A process that has reported nothing for so long hangs: no step takes ten minutes.
-SILENCE_S = 600.0
-
 # With these variables the host waits for each kernel, and libraries use one thread.
 SYNCHRONOUS = dict.fromkeys(("CUDA_LAUNCH_BLOCKING", *THREAD_NUMBERS), "1")
 
@@ -109,7 +106,6 @@ class Worker:
         self.heard: Callable[[], None] = lambda: None
         self._imported = False
         self._folder = folder
-        self._silent = False
         folder.mkdir()
         job = {"spec": spec.to_json(), "settings": settings.to_json(), "part": part}
         job["synchronous"] = synchronous
@@ -148,7 +144,7 @@ class Worker:
 
     def begin(self) -> None:
         """Let the process do its next step, and do not wait for it."""
-        if self.running and not self._silent:
+        if self.running:
             with suppress(BrokenPipeError):
                 os.write(self._turn_pipe, self.budget)
 
@@ -170,13 +166,11 @@ class Worker:
         self.begin()
 
     def listen(self) -> None:
-        """Wait until the process's turn is over, it is done, or has been silent too long."""
-        begin = time.monotonic()
+        """Wait until the process's turn is over, or it is done."""
         while self.running:
             if select.select([self._progress_pipe], [], [], 0.25)[0]:
                 said = os.read(self._progress_pipe, 4096)
                 if said:
-                    begin = time.monotonic()
                     with suppress(ValueError):
                         self.fraction = float(said.replace(b"!", b"").split()[-1])
                     self.heard()
@@ -184,11 +178,8 @@ class Worker:
                         return
                 elif self.running:  # a closed pipe: the process is ending
                     self._await_end(0.25)
-            elif time.monotonic() - begin <= SILENCE_S:
-                self.heard()  # shows that time goes on
             else:
-                self._silent = True
-                self.end()
+                self.heard()  # shows that time goes on
         self.fraction = 1.0
 
     def stop(self) -> None:
@@ -229,8 +220,6 @@ class Worker:
         folder = self._folder
         if (folder / FAILURE).exists():
             return Failure(**json.loads((folder / FAILURE).read_text(encoding="utf-8")))
-        if self._silent:
-            return Failure("died", f"its process said nothing for {SILENCE_S:.0f} s and was ended")
         code = self._process.poll()
         if code and not self._done:
             said = f"its process {ending_of(code)}{_last_lines(folder / _OUTPUT)}"

@@ -57,8 +57,12 @@ def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
     The operators are sorted by parent, lane and time. The layer is -1 for operators that the
     model called outside of every layer.
     """
+    is_backward = forest.rows["forward_thread"].is_not_null().to_numpy()
+    outermost = ~is_backward  # which rows do not lie in a backward operator
+    rows = np.flatnonzero(is_backward)
+    outermost[rows] = nearest(forest.parent, forest.parent[rows], is_backward) < 0
     columns = forest.rows.select("sequence", "forward_thread", "thread").with_columns(
-        root=forest.root, row=np.arange(len(forest)), outermost=_outermost(forest)
+        root=forest.root, row=np.arange(len(forest)), outermost=outermost
     )
     numbered = columns.filter(pl.lit(forest.order == _OP), pl.col("sequence").is_not_null())
     backward = numbered.filter(pl.col("forward_thread").is_not_null(), pl.col("outermost"))
@@ -74,15 +78,6 @@ def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
     makers = _innermost_layer(forest, made["made_by"].to_numpy())
     sequence = np.lexsort((ops, forest.lane[ops], forest.parent[ops]))
     return ops[sequence], makers[sequence]
-
-
-def _outermost(forest: Forest) -> Integers:
-    """Return which rows do not lie in a backward operator; a mark of the user's is none."""
-    is_backward = forest.rows["forward_thread"].is_not_null().to_numpy()
-    outermost = ~is_backward
-    rows = np.flatnonzero(is_backward)
-    outermost[rows] = nearest(forest.parent, forest.parent[rows], is_backward) < 0
-    return outermost
 
 
 def _innermost_layer(forest: Forest, rows: Integers) -> Integers:

@@ -1,4 +1,4 @@
-"""The forest: rows of several steps in one frame, each with its lane, times and parent.
+"""Forest: rows of several steps in one frame, each with its lane, times and parent.
 
 `parent` makes a forest of the rows of a visit; each rule takes a forest and returns another.
 

@@ -13,7 +13,7 @@ is for each row the index of another row, or -1:
 The rule, for rows of one lane: row A encloses row B if A begins no later and ends no earlier than
 B, whatever their kinds. Of the rows that enclose B, the row that starts last is B's parent; but a
 row of a deeper kind than B's only if it lies in the row that would be B's parent without the
-deeper kinds, for a rung that does not record these has to find B in the same place.
+deeper kinds, for a pass that does not record these has to find B in the same place.
 
 Ties are decided so that every row has one place:
 
@@ -78,7 +78,9 @@ def enclosing(lane: Integers, start: Integers, end: Integers, order: Integers) -
 
 def enclosing_sorted(lane: Integers, start: Integers, end: Integers, order: Integers) -> Integers:
     """Return the result of `enclosing` for rows in the sequence of `sort_outside_in`."""
-    by_lane = np.argsort(_narrow(lane), kind="stable")
+    if len(lane) and lane.min() >= 0 and lane.max() < 1 << 16:
+        lane = lane.astype(np.uint16)  # which numpy sorts in linear time
+    by_lane = np.argsort(lane, kind="stable")
     lane, start, end, order = lane[by_lane], start[by_lane], end[by_lane], order[by_lane]
     found = _last_before_reaching(end, np.arange(len(end)), end)
     instants = np.flatnonzero(start == end)
@@ -87,7 +89,10 @@ def enclosing_sorted(lane: Integers, start: Integers, end: Integers, order: Inte
         found[own] = _around_instants(end, own, order < own_order)
     found[(found >= 0) & (lane[found] != lane)] = -1
     if np.any(asking := (found >= 0) & (order[found] > order)):
-        found = _uncrossed(found, _in_outer(lane, start, end, order, asking), order, asking)
+        outer = _in_outer(lane, start, end, order, asking)
+        # A deeper kind's row that does not lie in the `outer` row gives way.
+        while np.any(crossing := asking & (nearest_outer(found, order) != outer)):
+            found = np.where(crossing, outer, found)
     parent = np.empty_like(found)
     parent[by_lane] = np.where(found >= 0, by_lane[found], -1)
     return parent
@@ -156,15 +161,6 @@ def _in_outer(
     return around
 
 
-def _uncrossed(parent: Integers, outer: Integers, order: Integers, asking: Integers) -> Integers:
-    """Return parents, where a deeper kind's row that does not lie in the `outer` row gives way."""
-    crossing = asking & (nearest_outer(parent, order) != outer)
-    while np.any(crossing):
-        parent = np.where(crossing, outer, parent)
-        crossing = asking & (nearest_outer(parent, order) != outer)
-    return parent
-
-
 def _last_before_reaching(values: Integers, positions: Integers, needs: Integers) -> Integers:
     """Return the last index before each position whose value is at least the need, or -1.
 
@@ -207,10 +203,3 @@ def _tree_of_maxima(values: Integers) -> tuple[Integers, int]:
         np.maximum(level[::2], level[1::2], out=tree[size // 2 : size])
         size //= 2
     return tree, leaves
-
-
-def _narrow(numbers: Integers) -> Integers:
-    """Return the same numbers in 16 bits if they fit: numpy sorts those in linear time."""
-    if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16:
-        return numbers.astype(np.uint16)
-    return numbers

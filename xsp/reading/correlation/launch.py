@@ -104,7 +104,6 @@ def attach(forest: Forest, by_time: Integers, activities: SpanRows) -> Launches:
 
 
 def _launches(forest: Forest) -> Integers:
-    """Return the launches that have a correlation id."""
     known = forest.rows.select(_LAUNCH & pl.col("correlation_id").is_not_null()).to_series()
     return np.flatnonzero(known.to_numpy())
 

@@ -55,7 +55,6 @@ def end_with_launches(roots: SpanRows, rows: SpanRows) -> SpanRows:
 
 
 def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
-    """Return when each row ends."""
     everything = concat_rows([rows, roots])
     order = orders(everything)
     on_thread = everything["thread"].is_not_null().to_numpy()
@@ -63,7 +62,13 @@ def _ends(roots: SpanRows, rows: SpanRows, endless: Bools) -> Integers:
     launches = np.flatnonzero((everything["kind"] == Kind.LAUNCH.value).to_numpy() & on_thread)
     open_row = np.append(endless, np.full(roots.height, False))
     limit = _limits(everything, outer, open_row, roots)
-    at = _last_begun(everything, outer, launches)
+    # The row that each launch's thread began last before the launch, or -1.
+    (lane, start), moments = (
+        [everything[name].gather(rows).to_numpy() for name in ("thread", "start_ns")]
+        for rows in (outer, launches)
+    )
+    found = begun(lane, start, (moments[0], moments[1]))
+    at = np.where(found < 0, -1, outer[found])
     end = everything["end_ns"].to_numpy(writable=True)
     inside = (at >= 0) & open_row[at] & (end[launches] <= limit[at])
     np.maximum.at(end, at[inside], end[launches[inside]])
@@ -83,13 +88,3 @@ def _limits(everything: SpanRows, outer: Integers, open_row: Bools, roots: SpanR
     rows = outer[enclosed]
     limit[rows] = np.minimum(limit[rows], end[outer[around[enclosed]]])
     return limit
-
-
-def _last_begun(everything: SpanRows, outer: Integers, launches: Integers) -> Integers:
-    """Return for each launch which of the `outer` rows its thread began last, or -1."""
-    (lane, start), moments = (
-        [everything[name].gather(rows).to_numpy() for name in ("thread", "start_ns")]
-        for rows in (outer, launches)
-    )
-    found = begun(lane, start, (moments[0], moments[1]))
-    return np.where(found < 0, -1, outer[found])

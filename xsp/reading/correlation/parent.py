@@ -22,7 +22,7 @@
    launch lies in (`launch`).
 
 A parent may be of a deeper kind than its child: a layer called in an autograd function, or in a
-mark of the user's, lies in an operator. On a rung that records no operators the layer lies in the
+mark of the user's, lies in an operator. On a pass that records no operators the layer lies in the
 nearest ancestor of its own kind or an outer kind; merging relies on it (`xsp.matching.path`).
 
 Two rules need less or more than `correlate` is given, so they are applied elsewhere:
@@ -137,7 +137,10 @@ def correlate(roots: SpanRows, rows: SpanRows, *, synchronous: bool = False) -> 
     rows, ambiguous_threads = locate(roots[in_time], rows)
     by_time = _by_time(roots[in_time], rows, anywhere.to_numpy())
     forest = derive_backward(replace(by_time, parent=_parents(by_time)))
-    orphans = _orphans(by_time, forest.parent)
+    # No rule gives orphans a parent: neither a statement, nor time, nor a layer.
+    unplaced = (by_time.parent < 0) & (forest.parent[: len(by_time)] == by_time.root)
+    stated_root = (by_time.rows["parent_id"] == 0).fill_null(value=False).to_numpy()
+    orphans = np.flatnonzero(unplaced & (by_time.order > Kind.REGION.order) & ~stated_root)
     lost = orphans[by_time.rows["kind"].gather(orphans).is_in(_ACTIVITIES).to_numpy()]
     if synchronous:
         around = waiting_rows(forest, lost)
@@ -168,14 +171,6 @@ def _set_aside(roots: SpanRows, rows: SpanRows) -> tuple[SpanRows, SpanRows, pl.
         return roots, rows, pl.DataFrame()
     kept = everything.drop(others).with_columns(pl.int_range(pl.len()).alias(_NUMBER))
     return kept.head(roots.height), kept.tail(rows.height), everything.select(others)
-
-
-def _with(others: pl.DataFrame, rows: SpanRows) -> SpanRows:
-    """Return rows with the attributes that were set aside."""
-    if not others.width:
-        return rows
-    own = others.select(pl.all().gather(rows[_NUMBER]))
-    return rows.drop(_NUMBER).hstack(own)
 
 
 def _by_time(roots: SpanRows, rows: SpanRows, anywhere: Bools) -> Forest:
@@ -272,23 +267,20 @@ def _between(by_time: Forest, enclosed: Integers, stated: Integers) -> Integers:
     return found
 
 
-def _orphans(by_time: Forest, parent: Integers) -> Integers:
-    """Return rows that have a parent by no rule: neither stated, nor by time, nor by a layer."""
-    unplaced = (by_time.parent < 0) & (parent[: len(by_time)] == by_time.root)
-    stated_root = (by_time.rows["parent_id"] == 0).fill_null(value=False).to_numpy()
-    return np.flatnonzero(unplaced & (by_time.order > Kind.REGION.order) & ~stated_root)
-
-
 def _split(forest: Forest, ambiguous: Integers, others: pl.DataFrame) -> list[pl.DataFrame]:
     """Return one frame per root, in the order of time, with parents as indices in the frame."""
     rows, parent = mark_ambiguous(forest.rows, ambiguous), forest.parent
-    if not (is_forward(parent) and _in_time(forest)):
+    step = np.diff(forest.root)
+    in_time = not np.any((step < 0) | ((step == 0) & (np.diff(forest.start) < 0)))
+    if not (in_time and is_forward(parent)):
         sequence = _outside_in(forest)
         rows, parent = rows[sequence], rearranged(parent, sequence)
     root_at = np.flatnonzero(parent < 0)
     lengths = np.diff(np.append(root_at, rows.height))
     relative = np.where(parent < 0, -1, parent - np.repeat(root_at, lengths))
-    rows = _with(others, rows.with_columns(parent=relative))
+    rows = rows.with_columns(parent=relative)
+    if others.width:
+        rows = rows.drop(_NUMBER).hstack(others.select(pl.all().gather(rows[_NUMBER])))
     begins = root_at.tolist()
     return [rows.slice(at, length) for at, length in zip(begins, lengths.tolist(), strict=True)]
 
@@ -301,12 +293,6 @@ def _outside_in(forest: Forest) -> Integers:
         return by_time
     rank = inverse(by_time)
     return np.lexsort((rank, depths(forest.parent), highest(forest.parent, rank)))
-
-
-def _in_time(forest: Forest) -> bool:
-    """Return whether rows are sorted by root and start."""
-    step = np.diff(forest.root)
-    return not np.any((step < 0) | ((step == 0) & (np.diff(forest.start) < 0)))
 
 
 def _numbers(rows: SpanRows, first: str, second: str) -> tuple[Integers, Integers]:

@@ -134,11 +134,19 @@ def _candidates(
 
 
 def _waiting(candidates: _Candidates, everything: SpanRows) -> Bools:
-    """Tell of which candidates the row around holds, by statements, that of another candidate.
+    """Tell which candidates only wait: by statements, the row around them holds another one's.
 
     A function whose operators run on threads of a pool is open on its own thread meanwhile.
     """
-    holder = _stated_parents(everything)
+    known = everything.select("id", holder=pl.int_range(pl.len())).drop_nulls("id")
+    stated = everything.select("parent_id").join(
+        known.unique("id", keep="first"),
+        left_on="parent_id",
+        right_on="id",
+        how="left",
+        maintain_order="left",
+    )
+    holder = stated["holder"].fill_null(-1).to_numpy()  # the row that each row states as its parent
     pairs = candidates.row * len(holder)
     at, waiting = candidates.around, np.zeros(len(pairs), bool)
     for _ in range(_DEEPEST):
@@ -148,16 +156,6 @@ def _waiting(candidates: _Candidates, everything: SpanRows) -> Bools:
         held = (pairs + at)[at >= 0]
         waiting |= (candidates.around >= 0) & np.isin(pairs + candidates.around, held)
     return waiting
-
-
-def _stated_parents(rows: SpanRows) -> Integers:
-    """Return the index of the row that each row states as its parent; -1: none."""
-    known = rows.select("id", holder=pl.int_range(pl.len())).drop_nulls("id")
-    known = known.unique("id", keep="first")
-    found = rows.select("parent_id").join(
-        known, left_on="parent_id", right_on="id", how="left", maintain_order="left"
-    )
-    return found["holder"].fill_null(-1).to_numpy()
 
 
 def _choose(

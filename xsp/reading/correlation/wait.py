@@ -23,8 +23,7 @@ def waiting_rows(forest: Forest, activities: Integers) -> Integers:
     """Return the innermost row of the host that encloses each device activity in time, or -1.
 
     The host row is on the step's thread. Where another thread has a layer, or a row of a
-    deeper kind, open around the activity, either thread may have waited: -1. Launches are left
-    out, for a device activity lies in the row that its launch lies in.
+    deeper kind, open around the activity, either thread may have waited: -1.
 
     Args:
         forest: All rows.
@@ -32,8 +31,20 @@ def waiting_rows(forest: Forest, activities: Integers) -> Integers:
     """
     if not len(activities):
         return activities
-    question, lane = _questions(forest, activities)
-    around = _around(forest, activities[question], lane)
+    # Launches are left out: an activity lies in the row that its launch lies in.
+    hosts = np.flatnonzero(~on_device(forest.rows) & (forest.order < Kind.LAUNCH.order))
+    # Each activity asks on every lane of the host in its step.
+    lanes = pl.DataFrame({"root": forest.root[hosts], "lane": forest.lane[hosts]}).unique()
+    asking = pl.DataFrame({"root": forest.root[activities]}).with_row_index("question")
+    pairs = asking.join(lanes, on="root")
+    question, lane = pairs["question"].to_numpy().astype(np.int64), pairs["lane"].to_numpy()
+    index = np.append(hosts, activities[question])
+    on = np.append(forest.lane[hosts], lane)
+    held = enclosing(on, forest.start[index], forest.end[index], forest.order[index])
+    # Device activities that overlap enclose each other.
+    is_host = np.arange(len(index)) < len(hosts)
+    inner = nearest(held, held[len(hosts) :], is_host)
+    around = np.where(inner < 0, -1, index[inner])
     deep = (around >= 0) & (forest.order[around] > Kind.REGION.order)
     own = lane == forest.lane[forest.root[activities[question]]]
     others = np.bincount(question[deep & ~own], minlength=len(activities))
@@ -41,29 +52,3 @@ def waiting_rows(forest: Forest, activities: Integers) -> Integers:
     found = np.full(len(activities), -1, np.int64)
     found[question[chosen]] = around[chosen]
     return found
-
-
-def _hosts(forest: Forest) -> Integers:
-    """Return the rows of the host that may have launched something."""
-    return np.flatnonzero(~on_device(forest.rows) & (forest.order < Kind.LAUNCH.order))
-
-
-def _questions(forest: Forest, activities: Integers) -> tuple[Integers, Integers]:
-    """Return positions in `activities`, each with every lane of the host in its step."""
-    hosts = _hosts(forest)
-    lanes = pl.DataFrame({"root": forest.root[hosts], "lane": forest.lane[hosts]}).unique()
-    asking = pl.DataFrame({"root": forest.root[activities]}).with_row_index("question")
-    pairs = asking.join(lanes, on="root")
-    return pairs["question"].to_numpy().astype(np.int64), pairs["lane"].to_numpy()
-
-
-def _around(forest: Forest, rows: Integers, lane: Integers) -> Integers:
-    """Return the innermost row of the host that would enclose each row on the given lane."""
-    hosts = _hosts(forest)
-    index = np.append(hosts, rows)
-    lanes = np.append(forest.lane[hosts], lane)
-    around = enclosing(lanes, forest.start[index], forest.end[index], forest.order[index])
-    # Device activities that overlap enclose each other.
-    is_host = np.arange(len(index)) < len(hosts)
-    found = nearest(around, around[len(hosts) :], is_host)
-    return np.where(found < 0, -1, index[found])

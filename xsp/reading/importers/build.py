@@ -12,7 +12,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.level import MEASURED, Kind
-from xsp.matching import ON_DEVICE, Run, Rung
+from xsp.matching import ON_DEVICE, Pass, Run
 from xsp.progress import Progress, progress_bar
 from xsp.reading.importers.file_step import file_steps
 from xsp.reading.importers.format import contents_of
@@ -184,8 +184,8 @@ def _built(
         name, done = ranks.name, ranks.steps
         told["recordings"] = ranks.described
     kinds = {kind for frame in done.frames for kind in frame["kind"].unique()}
-    rung = Rung(frozenset(map(Kind, kinds)), foreign=True)
-    runs = tuple(_run(rung, number, frame) for number, frame in enumerate(done.frames))
+    pass_ = Pass(frozenset(map(Kind, kinds)), foreign=True)
+    runs = tuple(_run(pass_, number, frame) for number, frame in enumerate(done.frames))
     # What a recording says of its machine, with entries of the types that a trace has.
     environment = dict(first.environment)
     versions = environment.get("versions") or {}
@@ -196,7 +196,7 @@ def _built(
         runs=runs,
         warnings=(*warnings, *done.warnings),
         subject=name,
-        levels={kind.level.label: MEASURED for kind in Kind if kind in rung.kinds},
+        levels={kind.level.label: MEASURED for kind in Kind if kind in pass_.kinds},
         environment=environment,
         origin=_origin(first, runs[0]),
     )
@@ -205,9 +205,9 @@ def _built(
     return _merged(process, imported)
 
 
-def _run(rung: Rung, number: int, frame: pl.DataFrame) -> Run:
+def _run(pass_: Pass, number: int, frame: pl.DataFrame) -> Run:
     start, end = frame["start_ns"][0], frame["end_ns"][0]
-    return Run(rung, end - start, rows=frame, round=number, began_ns=start)
+    return Run(pass_, end - start, rows=frame, round=number, began_ns=start)
 
 
 def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
@@ -216,7 +216,7 @@ def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
         [process],
         None,
         (*process.warnings, *merged.warnings),
-        rungs=merged.rungs.to_dicts(),
+        passes=merged.passes.to_dicts(),
         intervals=f"over {counted(len(process.runs), 'step')}",
     )
     # Spans in which the root has no self time, where nothing of the host was recorded.

@@ -1,7 +1,7 @@
-"""Merges the correlated runs of all rungs into one tree of latencies without overhead.
+"""Merges the correlated runs of all passes into one tree of latencies without overhead.
 
 `merge` (in `assembly`) leads through the files. `ladder` makes matrices `[runs, spans]` of the
-runs of each rung; `recording_cost` estimates from the `difference` of two rungs what recording
+runs of each pass; `recording_cost` estimates from the `difference` of two passes what recording
 one span costs; `latency` takes that cost out of each span's time. `host_timeline` and
 `device_timeline` draw the spans anew; `device_time` adds up overlapping work; `check` finds
 warnings, and `page_fault` those of memory.

@@ -1,6 +1,6 @@
-"""Assembles the tree of latencies without overhead from the runs of all rungs.
+"""Assembles the tree of latencies without overhead from the runs of all passes.
 
-The ladder (`ladder`) says how long each span took on each rung; recording costs
+The ladder (`ladder`) says how long each span took on each pass; recording costs
 (`recording_cost`) are estimated and taken out of the latencies (`latency`); the timelines of the
 host and of devices are drawn anew (`host_timeline`, `device_timeline`), and everything is checked
 (`check`). Here the results are put together as tables.
@@ -36,8 +36,8 @@ from xsp.reading.merge.check import find_warnings
 from xsp.reading.merge.device_time import launch_rows
 from xsp.reading.merge.device_timeline import Activities, around_activities, place_activities
 from xsp.reading.merge.host_timeline import Timeline, rebuild
-from xsp.reading.merge.inside_cost import inside_cost_of_rung
-from xsp.reading.merge.ladder import Ladder, RungRuns, climb
+from xsp.reading.merge.inside_cost import inside_cost_of_pass
+from xsp.reading.merge.ladder import Ladder, PassRuns, climb
 from xsp.reading.merge.latency import (
     OPERATORS,
     Latencies,
@@ -46,7 +46,7 @@ from xsp.reading.merge.latency import (
     latencies,
     side_by_side,
 )
-from xsp.reading.merge.recording_cost import RungCost, recording_costs
+from xsp.reading.merge.recording_cost import PassCost, recording_costs
 from xsp.reading.merge.step_work import step_work
 from xsp.trace import RUN_SCHEMA
 from xsp.warning import TraceWarning
@@ -63,12 +63,12 @@ class Merged:
         spans: One row per span, see `docs/trace.md`; root first, parents before
             children, otherwise by measured start.
         warnings: What a reader should know before trusting a number.
-        rungs: One row per rung: `rung`, `runs`, `latency_ns` of the model on that rung with
+        passes: One row per pass: `pass`, `runs`, `latency_ns` of the model on that pass with
             its interval (`latency_low_ns`, `latency_high_ns`), `overhead_ns` over the
-            region rung, `spans`, and the cost of recording one span: `cost_per_span_ns`
+            region pass, `spans`, and the cost of recording one span: `cost_per_span_ns`
             with its interval (`cost_per_span_low_ns`, `cost_per_span_high_ns`), and by how
             much recording a span makes the span itself longer (`inside_cost_ns`).
-        typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
+        typical_runs: A typical run of each pass that records spans, see `docs/trace.md`.
         processes: How many processes the intervals compare; 1 where they hold within one alone.
         steps: How long each step of another tool's recording took, and what devices did in it
             (`step_work`); None for a single step, and where xsp measured.
@@ -76,7 +76,7 @@ class Merged:
 
     spans: pl.DataFrame
     warnings: tuple[TraceWarning, ...]
-    rungs: pl.DataFrame
+    passes: pl.DataFrame
     typical_runs: pl.DataFrame
     processes: int
     steps: Mapping[str, Any] | None
@@ -94,25 +94,26 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         ValueError: `statistic` is unknown.
     """
     ranks_of(statistic)  # refuses an unknown statistic
-    if not any(run.rows is not None and run.rung.timed for run in runs):
+    if not any(run.rows is not None and run.pass_.timed for run in runs):
         raise MeasurementError(
             "nothing to merge: no run recorded a span; was the model called while profiling?"
         )
     ladder = climb(runs)
     costs = recording_costs(ladder)
     found = latencies(ladder, costs, statistic)
-    untimed = Counter(run.rung.name for run in runs if not run.rung.timed)
+    untimed = Counter(run.pass_.name for run in runs if not run.pass_.timed)
     rows = [
-        _rung(ladder, rung, cost, statistic) for rung, cost in zip(ladder.rungs, costs, strict=True)
+        _pass(ladder, pass_, cost, statistic)
+        for pass_, cost in zip(ladder.passes, costs, strict=True)
     ]
     rows += [{"pass": name, "runs": count} for name, count in untimed.items()]
-    rungs = pl.DataFrame(rows, infer_schema_length=None).with_columns(
+    passes = pl.DataFrame(rows, infer_schema_length=None).with_columns(
         pl.col(pl.Float64).fill_nan(None)
     )
     return Merged(
         _spans(ladder, found, statistic),
         find_warnings(ladder, costs, found),
-        rungs,
+        passes,
         _typical_runs(ladder, statistic),
         max(len(ladder.speeds.factors), 1),
         step_work(ladder.seen, ladder.deepest.members.tolist()) if ladder.foreign else None,
@@ -122,7 +123,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
 def _spans(ladder: Ladder, found: Latencies, statistic: str) -> pl.DataFrame:
     spans = ladder.spans
     times = _timeline(ladder, found)
-    # Overhead and device time of each span on the deepest rung.
+    # Overhead and device time of each span on the deepest pass.
     # Of what another tool recorded the overhead is not known.
     device = ladder.device_times(ladder.deepest)
     unknown = np.full(len(found.value_ns), np.nan)
@@ -225,7 +226,7 @@ def _attributes(ladder: Ladder, found: Latencies, times: Timeline) -> pl.DataFra
     seen, spans = ladder.seen, ladder.spans
     frame = _attribute_columns(spans.rows, spans.key)
     for i, run in enumerate(seen.runs):
-        if not run.rung.timed and run.rows is not None:
+        if not run.pass_.timed and run.rows is not None:
             # The frame with nulls filled, and columns added, from rows with equal keys.
             more = _attribute_columns(run.rows, seen.key[seen.of(i)])
             joined = frame.join(more, on="key", how="left", maintain_order="left", suffix="\0")
@@ -249,15 +250,15 @@ def _attribute_columns(rows: pl.DataFrame, key: Keys) -> pl.DataFrame:
     return rows.select(pl.Series("key", key), *columns)
 
 
-def _rung(ladder: Ladder, rung: RungRuns, cost: RungCost, statistic: str) -> dict[str, Any]:
-    latency = _of_model(rung.root_ns, statistic)
-    root = rung.root_ns[:, None]
-    half = float(half_of_interval(ladder, rung, root, statistic, host=np.array([True]))[0])
-    heights = np.diff(ladder.seen.first)[rung.members]
+def _pass(ladder: Ladder, pass_: PassRuns, cost: PassCost, statistic: str) -> dict[str, Any]:
+    latency = _of_model(pass_.root_ns, statistic)
+    root = pass_.root_ns[:, None]
+    half = float(half_of_interval(ladder, pass_, root, statistic, host=np.array([True]))[0])
+    heights = np.diff(ladder.seen.first)[pass_.members]
     per_span = cost.per_span
     return {
-        "pass": rung.name,
-        "runs": len(rung.root_ns),
+        "pass": pass_.name,
+        "runs": len(pass_.root_ns),
         "latency_ns": latency,
         "latency_low_ns": latency - half,
         "latency_high_ns": latency + half,
@@ -268,7 +269,7 @@ def _rung(ladder: Ladder, rung: RungRuns, cost: RungCost, statistic: str) -> dic
         "cost_per_span_ns": per_span.pooled_ns if per_span else float("nan"),
         "cost_per_span_low_ns": per_span.low_ns if per_span else float("nan"),
         "cost_per_span_high_ns": per_span.high_ns if per_span else float("nan"),
-        "inside_cost_ns": inside_cost_of_rung(ladder, rung),
+        "inside_cost_ns": inside_cost_of_pass(ladder, pass_),
     }
 
 
@@ -278,16 +279,16 @@ def _of_model(values: Floats, statistic: str) -> float:
 
 
 def _typical_runs(ladder: Ladder, statistic: str) -> pl.DataFrame:
-    """Return for each rung with spans its typical run nearest to the rung's latency."""
+    """Return for each pass with spans its typical run nearest to the pass's latency."""
     frames = []
-    for rung in ladder.rungs:
-        if len(rung.members):
-            apart = np.abs(rung.root_ns - _of_model(rung.root_ns, statistic))
-            run = nearest_run(ladder.seen, rung.members.tolist(), apart)
+    for pass_ in ladder.passes:
+        if len(pass_.members):
+            apart = np.abs(pass_.root_ns - _of_model(pass_.root_ns, statistic))
+            run = nearest_run(ladder.seen, pass_.members.tolist(), apart)
             # The spans of one run in the columns of `RUN_SCHEMA`.
             spans = run_spans(ladder.seen, run)
             columns = {
-                "pass": rung.name,
+                "pass": pass_.name,
                 "run_latency_ns": ladder.seen.runs[run].latency_ns,
                 **spans.identity(),
                 "start_ns": spans.start_ns,

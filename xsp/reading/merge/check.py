@@ -26,9 +26,9 @@ from xsp.matching import (
 )
 from xsp.reading.merge.device_time import idle_launches, launches
 from xsp.reading.merge.difference import Sample, difference, lasting_change
-from xsp.reading.merge.ladder import OTHERS, Ladder, RungRuns
+from xsp.reading.merge.ladder import OTHERS, Ladder, PassRuns
 from xsp.reading.merge.latency import Latencies, side_by_side
-from xsp.reading.merge.recording_cost import RungCost
+from xsp.reading.merge.recording_cost import PassCost
 from xsp.text import counted, duration, known_to
 from xsp.warning import TraceWarning
 
@@ -49,7 +49,7 @@ class Evidence:
     """Everything that the checks compare (see `find_warnings`)."""
 
     ladder: Ladder
-    costs: Sequence[RungCost]
+    costs: Sequence[PassCost]
     found: Latencies
 
     @property
@@ -63,13 +63,13 @@ class Evidence:
 
 
 def find_warnings(
-    ladder: Ladder, costs: Sequence[RungCost], found: Latencies
+    ladder: Ladder, costs: Sequence[PassCost], found: Latencies
 ) -> tuple[TraceWarning, ...]:
     """Return the warnings that a reader should know before trusting a number.
 
     Args:
-        ladder: The runs of all rungs.
-        costs: The cost of recording on each rung.
+        ladder: The runs of all passes.
+        costs: The cost of recording on each pass.
         found: The latencies without that cost.
     """
     evidence = Evidence(ladder, costs, found)
@@ -126,15 +126,15 @@ def _endless(evidence: Evidence) -> TraceWarning | None:
 
 
 def _lost(evidence: Evidence) -> Bools:
-    """Tell which spans are missing in all runs of their own rung, though there are such runs."""
-    rungs = [rung.order for rung in evidence.ladder.rungs]
+    """Tell which spans are missing in all runs of their own pass, though there are such runs."""
+    passes = [pass_.order for pass_ in evidence.ladder.passes]
     own = evidence.spans.order
-    return (evidence.found.order > own) & np.isin(own, rungs)
+    return (evidence.found.order > own) & np.isin(own, passes)
 
 
 def _not_shown(evidence: Evidence) -> TraceWarning | None:
     ladder, seen = evidence.ladder, evidence.ladder.seen
-    members = np.concatenate([rung.members for rung in ladder.rungs])
+    members = np.concatenate([pass_.members for pass_ in ladder.passes])
     lost = (ladder.columns[seen.path] < 0) & ~unsteady(seen)
     rows = np.flatnonzero(lost & np.isin(seen.run, members))
     if not len(rows):
@@ -153,11 +153,11 @@ _IN_ORDER = "The tree shows a run of about average length."
 
 
 def _structure_varies(evidence: Evidence) -> TraceWarning | None:
-    for rung in evidence.ladder.rungs:
-        marks = steady_signatures(evidence.ladder.seen, rung.members.tolist())
+    for pass_ in evidence.ladder.passes:
+        marks = steady_signatures(evidence.ladder.seen, pass_.members.tolist())
         others = _unlike_most(marks)
         if others > OTHERS * len(marks):
-            runs = "steps" if evidence.ladder.foreign else f"runs of pass {rung.name}"
+            runs = "steps" if evidence.ladder.foreign else f"runs of pass {pass_.name}"
             return TraceWarning(
                 "structure-varies",
                 f"{others} of {len(marks)} {runs} took another path than most, so single times are "
@@ -222,7 +222,7 @@ def _page_faults(evidence: Evidence) -> TraceWarning | None:
 
 def _residual(evidence: Evidence) -> TraceWarning | None:
     """Compare the bare runs of the last quarter with those of the first, process by process."""
-    bare = evidence.ladder.rungs[0]
+    bare = evidence.ladder.passes[0]
     for process in np.unique(bare.processes) if bare.order < 0 else ():
         chosen = bare.processes == process
         order = np.argsort(bare.rounds[chosen], kind="stable")
@@ -239,15 +239,15 @@ def _residual(evidence: Evidence) -> TraceWarning | None:
 
 
 def _prediction(evidence: Evidence) -> TraceWarning | None:
-    """Compare the bare latency with the deepest rung's latency less the cost of recording."""
-    bare, deepest = evidence.ladder.rungs[0], evidence.ladder.deepest
+    """Compare the bare latency with the deepest pass's latency less the cost of recording."""
+    bare, deepest = evidence.ladder.passes[0], evidence.ladder.deepest
     if bare.order >= 0 or deepest.order < 1:
         return None
     if min(len(bare.host_ns), len(deepest.host_ns)) < FEWEST_RUNS:  # which the trace says anyway
         return None
     removed = float(sum(cost.nested_ns[ROOT] for cost in evidence.costs))
     error = float(sum(cost.error_ns[ROOT] for cost in evidence.costs))
-    samples = [Sample(rung.host_ns[:, None], rung.rounds) for rung in (deepest, bare)]
+    samples = [Sample(pass_.host_ns[:, None], pass_.rounds) for pass_ in (deepest, bare)]
     gap, noise = (float(value[0]) for value in difference(*samples))
     gap -= removed
     measured = max(float(trimmed_mean(bare.host_ns[:, None])[0]), 1.0)
@@ -265,7 +265,7 @@ def _prediction(evidence: Evidence) -> TraceWarning | None:
 def _cost_outlier(evidence: Evidence) -> TraceWarning | None:
     """Name spans inside which recording costs so much more, or less, that it matters."""
     found = evidence.found
-    for rung, cost in zip(evidence.ladder.rungs, evidence.costs, strict=True):
+    for pass_, cost in zip(evidence.ladder.passes, evidence.costs, strict=True):
         if cost.per_span is None or not len(cost.per_span.outliers):
             continue
         outliers = cost.per_span.outliers
@@ -278,7 +278,7 @@ def _cost_outlier(evidence: Evidence) -> TraceWarning | None:
         worst = int(np.argmax(np.where(matters, moved, 0.0)))
         return TraceWarning(
             "share-outlier",
-            f"recording one {rung.name} span costs {duration(float(value[worst]))} in "
+            f"recording one {pass_.name} span costs {duration(float(value[worst]))} in "
             f"`{evidence.names(rows)[worst]}`, {duration(cost.per_span.pooled_ns)} elsewhere: "
             "times in "
             f"{counted(int(matters.sum()), 'such span')} are less certain. Measure longer if you "
@@ -341,7 +341,7 @@ def _scaled(evidence: Evidence) -> TraceWarning | None:
 
 
 def _child_longer(evidence: Evidence) -> TraceWarning | None:
-    """Name the span that is most longer than the span around it, beyond both intervals."""
+    """Name the span that exceeds the span around it most, beyond both intervals."""
     spans, found = evidence.spans, evidence.found
     child = side_by_side(spans)
     child = child[_longer(evidence, child)]
@@ -375,7 +375,7 @@ def _examples(names: Sequence[str]) -> str:
     return ", ".join(unique[:_NAMED]) + more
 
 
-# Checks of how a measurement was made: they compare its rungs, or say how to measure better.
+# Checks of how a measurement was made: they compare its passes, or say how to measure better.
 _OF_MEASURING = (
     _carries_overhead,
     _wide_interval,
@@ -398,7 +398,7 @@ _OF_TREES = (
 )
 
 
-# Page faults: the runs of all rungs in, a warning out if rungs differ in page faults.
+# Page faults: a warning if passes differ in page faults.
 
 _FAULT_NS = 1_000  # half of this on bare metal, several times this in some virtual machines
 _FAULT_CHANGE = 0.01  # of the latency: a smaller difference is no warning
@@ -409,46 +409,46 @@ _REMEDY = "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824"
 
 
 def uneven_page_faults(ladder: Ladder, latency_ns: float) -> TraceWarning | None:
-    """Return a warning that names the two neighboring rungs that differ most in page faults.
+    """Return a warning that names the two neighboring passes that differ most in page faults.
 
     Args:
-        ladder: The runs of all rungs.
+        ladder: The runs of all passes.
         latency_ns: The model's latency.
 
     Returns:
-        None if no rungs differ by more than chance, and by enough to distort what recording costs.
+        None if no passes differ by more than chance, and by enough to distort what recording costs.
     """
-    pairs = list(pairwise(ladder.rungs))
-    excess = [abs(_excess(ladder, above, rung)) for above, rung in pairs]
+    pairs = list(pairwise(ladder.passes))
+    excess = [abs(_excess(ladder, above, pass_)) for above, pass_ in pairs]
     if max(excess, default=0.0) * _FAULT_NS <= _FAULT_CHANGE * latency_ns:
         return None
-    above, rung = pairs[int(np.argmax(excess))]
+    above, pass_ = pairs[int(np.argmax(excess))]
     return TraceWarning(
         "page-faults",
-        f"a step took {_typical(rung):,.0f} page faults in the {rung.name} pass, "
+        f"a step took {_typical(pass_):,.0f} page faults in the {pass_.name} pass, "
         f"{_typical(above):,.0f} in the {above.name} pass, so the removed overhead may be off. "
         "With "
         f"glibc, set both {_REMEDY}.",
     )
 
 
-def _excess(ladder: Ladder, above: RungRuns, rung: RungRuns) -> float:
-    """Return how many page faults more a rung has than the rung above; 0 if that may be noise.
+def _excess(ladder: Ladder, above: PassRuns, pass_: PassRuns) -> float:
+    """Return how many page faults more a pass has than the pass above; 0 if that may be noise.
 
     Records of spans take memory, less than a page each: up to one page fault for each span more
     is a cost of recording like any other, and left out.
     """
-    samples = [Sample(each.page_faults[:, None], each.rounds) for each in (rung, above)]
+    samples = [Sample(each.page_faults[:, None], each.rounds) for each in (pass_, above)]
     gap, noise = (float(value[0]) for value in difference(*samples))
     if not abs(gap) > _NOISE * noise:
         return 0.0
-    return gap - min(max(gap, 0.0), _spans(ladder, rung) - _spans(ladder, above))
+    return gap - min(max(gap, 0.0), _spans(ladder, pass_) - _spans(ladder, above))
 
 
-def _spans(ladder: Ladder, rung: RungRuns) -> float:
-    heights = np.diff(ladder.seen.first)[rung.members]
+def _spans(ladder: Ladder, pass_: PassRuns) -> float:
+    heights = np.diff(ladder.seen.first)[pass_.members]
     return float(np.median(heights)) if len(heights) else 0.0
 
 
-def _typical(rung: RungRuns) -> float:
-    return float(trimmed_mean(rung.page_faults[:, None])[0])
+def _typical(pass_: PassRuns) -> float:
+    return float(trimmed_mean(pass_.page_faults[:, None])[0])

@@ -134,7 +134,7 @@ def launches(seen: Observations, members: Ints) -> pl.DataFrame:
 
 
 def _excused(rows: pl.DataFrame | None) -> pl.Series:
-    """Return which rows are launches of which nothing is to be seen on a device."""
+    """Return which rows are launches that leave no activity on a device."""
     assert rows is not None
     if _COUNTED in rows.columns and rows[_COUNTED].is_not_null().any():
         return pl.repeat(value=True, n=rows.height, eager=True)

@@ -1,7 +1,7 @@
-"""Estimates how much longer spans are on one rung than on another.
+"""Estimates how much longer spans are on one pass than on another.
 
 Latencies are trimmed means; so the overhead taken out of a latency is a difference of trimmed
-means too. Runs of one round were close in time. What the machine did meanwhile to both rungs is in
+means too. Runs of one round were close in time. What the machine did meanwhile to both passes is in
 both means, and not in the error of their difference.
 """
 

@@ -28,7 +28,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """When each span is drawn.
+    """Start and end of each span as drawn.
 
     Attributes:
         start_ns: Start of each span, from the start of the root.

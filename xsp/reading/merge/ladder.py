@@ -1,10 +1,10 @@
-"""Makes a matrix for each rung of how long each span took in each run.
+"""Makes a matrix for each pass of how long each span took in each run.
 
-The spans of one run of the deepest rung, the shown run, are the columns of every matrix
+The spans of one run of the deepest pass, the shown run, are the columns of every matrix
 `[runs, spans]`. From these matrices `recording_cost` estimates what recording cost, and
 `latency` how long each span takes without that cost.
 
-    rung op    predict   fc    addmm       rung layer    predict   fc    addmm
+    pass op    predict   fc    addmm       pass layer    predict   fc    addmm
     run 0         30     20       15       run 0            26     17      NaN
     run 1         31     21       15       run 1            27     17      NaN
 """
@@ -41,17 +41,17 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-OTHERS = 0.05  # of a rung's runs: as many may differ from what is shown
+OTHERS = 0.05  # of a pass's runs: as many may differ from what is shown
 
 
 @dataclass(frozen=True, slots=True)
-class RungRuns:
-    """The runs of one rung that give latencies.
+class PassRuns:
+    """The runs of one pass that give latencies.
 
     Attributes:
-        name: The rung's name.
-        order: The rung's order, -1 for the bare rung.
-        members: The runs, as indices into the observations; empty on the bare rung.
+        name: The pass's name.
+        order: The pass's order, -1 for the bare pass.
+        members: The runs, as indices into the observations; empty on the bare pass.
         processes: Process of each run.
         rounds: Round of each run, -1 for warming up. Processes take turns, so that rounds of one
             number are close in time in all of them.
@@ -78,22 +78,22 @@ class RungRuns:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The rungs of a measurement, outermost first, seen from the spans of one run.
+    """The passes of a measurement, outermost first, seen from the spans of one run.
 
     Attributes:
-        rungs: The runs of each rung.
+        passes: The runs of each pass.
         seen: The rows of all runs.
         shown: The run whose spans are shown, as an index into `seen.runs`.
         spans: The spans of that run: the columns of each matrix.
         columns: Column of each path in `seen.path`, -1 where the shown run lacks it.
         place: Column of each row of `seen`; -1 where the shown run lacks the row's path, or where
             the row cannot be told from its siblings (see `xsp.matching.matched`).
-        varies: Which spans have no column in more than 5 % of the runs of their rung.
+        varies: Which spans have no column in more than 5 % of the runs of their pass.
         speeds: How fast the processes are.
         level: How the machine's speed moved during the measurement.
     """
 
-    rungs: tuple[RungRuns, ...]
+    passes: tuple[PassRuns, ...]
     seen: Observations
     shown: int
     spans: RunSpans
@@ -104,69 +104,69 @@ class Ladder:
     level: SlowLevel
 
     @property
-    def deepest(self) -> RungRuns:
-        """The rung on which most was recorded."""
-        return self.rungs[-1]
+    def deepest(self) -> PassRuns:
+        """The pass on which most was recorded."""
+        return self.passes[-1]
 
     @property
     def usual(self) -> bool:
-        """Whether enough runs of the deepest rung have the structure that is shown."""
+        """Whether enough runs of the deepest pass have the structure that is shown."""
         return has_usual_structure(self.seen, self.deepest.members.tolist())
 
     @property
     def foreign(self) -> bool:
-        """Whether another tool recorded the runs (`Rung.foreign`)."""
-        return any(run.rung.foreign for run in self.seen.runs)
+        """Whether another tool recorded the runs (`Pass.foreign`)."""
+        return any(run.pass_.foreign for run in self.seen.runs)
 
     @property
-    def outer(self) -> RungRuns:
-        """The rung that the root's latency is taken from: pipeline, else the outermost rung."""
-        return next((rung for rung in self.rungs if rung.order == 0), self.rungs[0])
+    def outer(self) -> PassRuns:
+        """The pass that the root's latency is taken from: of regions, else the outermost pass."""
+        return next((pass_ for pass_ in self.passes if pass_.order == 0), self.passes[0])
 
-    def durations(self, rung: RungRuns) -> Floats:
-        """Return `[runs, spans]`: how long each span took on a rung, NaN where missing."""
-        matrix = self._matrix(rung, self.seen.duration_ns)
-        np.multiply(matrix, rung.factor[:, None], out=matrix, where=self.spans.host)
-        matrix[:, ROOT] = rung.root_ns
+    def durations(self, pass_: PassRuns) -> Floats:
+        """Return `[runs, spans]`: how long each span took on a pass, NaN where missing."""
+        matrix = self._matrix(pass_, self.seen.duration_ns)
+        np.multiply(matrix, pass_.factor[:, None], out=matrix, where=self.spans.host)
+        matrix[:, ROOT] = pass_.root_ns
         return matrix
 
-    def paths(self, rung: RungRuns) -> Bools:
-        """Return which paths of `seen` were seen on a rung, in a run that is like the shown one."""
-        return self._paths(rung, int(self.seen.order.max()))
+    def paths(self, pass_: PassRuns) -> Bools:
+        """Return which paths of `seen` were seen on a pass, in a run that is like the shown one."""
+        return self._paths(pass_, int(self.seen.order.max()))
 
-    def shared(self, rung: RungRuns, above: RungRuns) -> Bools:
-        """Return which paths were really seen on both rungs, and are timed on the rung above."""
-        return self.paths(rung) & self._paths(above, above.order)
+    def shared(self, pass_: PassRuns, above: PassRuns) -> Bools:
+        """Return which paths were really seen on both passes, and are timed on the pass above."""
+        return self.paths(pass_) & self._paths(above, above.order)
 
     def of_paths(self, values: Bools) -> Bools:
         """Return for each span the value of its path."""
         return values[self.seen.path[self.seen.of(self.shown)]]
 
-    def self_times(self, rung: RungRuns, shared: Bools) -> Floats:
+    def self_times(self, pass_: PassRuns, shared: Bools) -> Floats:
         """Return `[runs, spans]`: each span's time outside of the spans in it with `shared` paths.
 
         The time of the root is `host_ns`, which leaves out the wait for devices at the end.
         """
-        own = self.durations(rung)
-        own[:, ROOT] = rung.host_ns
-        if rung.order >= 0 and shared.any():
-            inside = self._matrix(rung, self._covered(rung, shared))
-            own -= inside * rung.factor[:, None]
+        own = self.durations(pass_)
+        own[:, ROOT] = pass_.host_ns
+        if pass_.order >= 0 and shared.any():
+            inside = self._matrix(pass_, self._covered(pass_, shared))
+            own -= inside * pass_.factor[:, None]
         return own
 
-    def device_times(self, rung: RungRuns) -> Floats | None:
-        """Return `[runs, spans]`: device time of each span on a rung; None if no device worked."""
-        times = device_times(self.seen, rung.members.tolist())
-        return None if times is None else self._matrix(rung, times)
+    def device_times(self, pass_: PassRuns) -> Floats | None:
+        """Return `[runs, spans]`: device time of each span on a pass; None if no device worked."""
+        times = device_times(self.seen, pass_.members.tolist())
+        return None if times is None else self._matrix(pass_, times)
 
-    def _covered(self, rung: RungRuns, shared: Bools) -> Floats:
-        """Return for how long rows with a `shared` path run inside each such row of a rung.
+    def _covered(self, pass_: PassRuns, shared: Bools) -> Floats:
+        """Return for how long rows with a `shared` path run inside each such row of a pass.
 
         A row counts in its nearest ancestor with a shared path: between the two may lie rows
-        that only the deeper of two rungs records, such as an operator around a layer.
+        that only the deeper of two passes records, such as an operator around a layer.
         """
         seen = self.seen
-        rows = self._rows(rung)
+        rows = self._rows(pass_)
         rows = rows[shared[seen.path[rows]] & seen.host[rows] & (seen.parent[rows] >= 0)]
         around = seen.parent[rows]
         between = ~shared[seen.path[around]]
@@ -175,24 +175,23 @@ class Ladder:
             rows, around = rows[around >= 0], around[around >= 0]
         return covered(around, seen.start_ns[rows], seen.end_ns[rows], len(seen.parent))
 
-    def _paths(self, rung: RungRuns, order: int) -> Bools:
-        """Return which paths were seen on a rung and have their own rung up to `order`."""
-        seen, rows = self.seen, self._rows(rung)
+    def _paths(self, pass_: PassRuns, order: int) -> Bools:
+        """Return which paths were seen on a pass and have their own pass up to `order`."""
+        seen, rows = self.seen, self._rows(pass_)
         path = seen.path[rows]
         alike = (self.place[rows] >= 0) | (self.columns[path] < 0)
         found = np.zeros(len(self.columns), dtype=bool)
         found[path[alike & (seen.order[rows] <= order)]] = True
         return found
 
-    def _rows(self, rung: RungRuns) -> Ints:
-        """Return the rows of the runs of a rung."""
-        runs = [self.seen.of(run) for run in rung.members.tolist()]
+    def _rows(self, pass_: PassRuns) -> Ints:
+        runs = [self.seen.of(run) for run in pass_.members.tolist()]
         return np.concatenate([np.arange(0), *(np.arange(run.start, run.stop) for run in runs)])
 
-    def _matrix(self, rung: RungRuns, values: Floats) -> Floats:
+    def _matrix(self, pass_: PassRuns, values: Floats) -> Floats:
         """Return `[runs, spans]` of `values`, which hold one value per row of the observations."""
-        matrix = np.full((len(rung.root_ns), len(self.spans.key)), np.nan)
-        for times, member in zip(matrix, rung.members.tolist(), strict=False):
+        matrix = np.full((len(pass_.root_ns), len(self.spans.key)), np.nan)
+        for times, member in zip(matrix, pass_.members.tolist(), strict=False):
             rows = self.seen.of(member)
             place = self.place[rows]
             shown = place >= 0
@@ -201,25 +200,25 @@ class Ladder:
 
 
 def climb(runs: Sequence[Run]) -> Ladder:
-    """Return the ladder of a measurement; its shown run is a typical run of the deepest rung.
+    """Return the ladder of a measurement; its shown run is a typical run of the deepest pass.
 
     Args:
         runs: In the order in which they were made; a run that gives latencies must have rows.
     """
     seen = observe(runs)
     speeds = process_speeds(_bare_series(runs))
-    rungs = []
-    for order in sorted({run.rung.order for run in runs if run.rung.timed}):
+    passes = []
+    for order in sorted({run.pass_.order for run in runs if run.pass_.timed}):
         source = seen.runs if order >= 0 else runs
-        found = [i for i, run in enumerate(source) if run.rung.timed and run.rung.order == order]
+        found = [i for i, run in enumerate(source) if run.pass_.timed and run.pass_.order == order]
         if found:
             members = np.array(found if order >= 0 else [], dtype=np.int64)
             group = [source[i] for i in found]
             factor = np.array([speeds.factors.get(run.process, 1.0) for run in group])
             host = [run.latency_ns if run.host_ns is None else run.host_ns for run in group]
-            rung_runs = RungRuns(
-                name=group[0].rung.name,
-                order=group[0].rung.order,
+            pass_runs = PassRuns(
+                name=group[0].pass_.name,
+                order=group[0].pass_.order,
                 members=members,
                 processes=np.array([run.process for run in group], dtype=np.int64),
                 rounds=np.array([run.round for run in group], dtype=np.int64),
@@ -229,31 +228,30 @@ def climb(runs: Sequence[Run]) -> Ladder:
                 host_ns=factor * host,
                 page_faults=np.array([run.page_faults for run in group], dtype=float),
             )
-            rungs.append(rung_runs)
-    shown = typical_run(seen, rungs[-1].members.tolist())
+            passes.append(pass_runs)
+    shown = typical_run(seen, passes[-1].members.tolist())
     spans = run_spans(seen, shown)
     columns = np.full(int(seen.path.max()) + 1, -1, dtype=np.int64)
     columns[seen.path[seen.of(shown)]] = np.arange(len(spans.key))
     place = np.where(matched(seen, shown), columns[seen.path], -1)
-    # Which spans have no place in more than 5 % of the runs of their rung.
+    # Which spans have no place in more than 5 % of the runs of their pass.
     varies = np.zeros(len(spans.key), dtype=bool)
-    orders = np.array([rung.order for rung in rungs])
-    own = np.minimum(np.searchsorted(orders, spans.order), len(rungs) - 1)
-    for number, rung in enumerate(rungs):
-        if len(rung.members):
-            rows = np.isin(seen.run, rung.members) & (place >= 0)
-            lacking = len(rung.members) - np.bincount(place[rows], minlength=len(varies))
-            varies |= (own == number) & (lacking > OTHERS * len(rung.members))
+    orders = np.array([pass_.order for pass_ in passes])
+    own = np.minimum(np.searchsorted(orders, spans.order), len(passes) - 1)
+    for number, pass_ in enumerate(passes):
+        if len(pass_.members):
+            rows = np.isin(seen.run, pass_.members) & (place >= 0)
+            lacking = len(pass_.members) - np.bincount(place[rows], minlength=len(varies))
+            varies |= (own == number) & (lacking > OTHERS * len(pass_.members))
     return Ladder(
-        tuple(rungs), seen, shown, spans, columns, place, varies, speeds, _slow_level(rungs)
+        tuple(passes), seen, shown, spans, columns, place, varies, speeds, _slow_level(passes)
     )
 
 
 def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
-    """Return the bare runs of each process."""
     bare: dict[int, list[Run]] = {}
     for run in runs:
-        if run.rung.order < 0 and run.rung.timed:
+        if run.pass_.order < 0 and run.pass_.timed:
             bare.setdefault(run.process, []).append(run)
     return {
         process: Series(
@@ -265,13 +263,13 @@ def _bare_series(runs: Sequence[Run]) -> dict[int, Series]:
     }
 
 
-def _slow_level(rungs: Sequence[RungRuns]) -> SlowLevel:
-    """Return how the machine's speed moved, from the runs of every rung in every process."""
+def _slow_level(passes: Sequence[PassRuns]) -> SlowLevel:
+    """Return how the machine's speed moved, from the runs of every pass in every process."""
     return slow_level(
         [
-            Series(rung.began_ns[chosen], rung.rounds[chosen], rung.root_ns[chosen])
-            for rung in rungs
-            for process in np.unique(rung.processes)
-            for chosen in [rung.processes == process]
+            Series(pass_.began_ns[chosen], pass_.rounds[chosen], pass_.root_ns[chosen])
+            for pass_ in passes
+            for process in np.unique(pass_.processes)
+            for chosen in [pass_.processes == process]
         ]
     )

@@ -1,10 +1,10 @@
 """Computes the latency of each span without the cost of recording.
 
-A span's latency is the summary of its times in the runs of its own rung, less the cost of
-recording the spans inside it on that rung, and less what recording the span itself cost between
+A span's latency is the summary of its times in the runs of its own pass, less the cost of
+recording the spans inside it on that pass, and less what recording the span itself cost between
 its two ends.
 
-    layer "fc" took 17 in the runs of rung layer; recording 1 span inside cost 1.8, and recording
+    layer "fc" took 17 in the runs of pass layer; recording 1 span inside cost 1.8, and recording
     "fc" itself 0.2 inside: latency 15
 """
 
@@ -20,14 +20,14 @@ from xsp.inexact import FEWEST_RUNS, Codes, Inexact, encoded
 from xsp.matching import Z95, RunSpans, half_width, sibling_shares, summarize
 from xsp.provider import ATTRIBUTE
 from xsp.reading.merge.inside_cost import inside_costs
-from xsp.reading.merge.ladder import Ladder, RungRuns
-from xsp.reading.merge.recording_cost import RungCost
+from xsp.reading.merge.ladder import Ladder, PassRuns
+from xsp.reading.merge.recording_cost import PassCost
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_BARE, _REGION = -1, 0  # orders of rungs
+_BARE, _REGION = -1, 0  # orders of passes
 _MANY = 2  # times as many
 
 # Column of layers that a provider made of their operators: in which time at least one of these ran.
@@ -43,8 +43,8 @@ class Latencies:
         low_ns: Lower end of the latency's 95 % interval, NaN where there is a single run.
         high_ns: Upper end of that interval.
         runs: Number of runs that the latency rests on.
-        order: Order of the rung that the latency was taken from.
-        carried: Whether overhead is left in the latency: the rung is deeper than the span's
+        order: Order of the pass that the latency was taken from.
+        carried: Whether overhead is left in the latency: the pass is deeper than the span's
             own, or what recording cost there is not known, as of all that another tool recorded
             on the host.
     """
@@ -57,12 +57,12 @@ class Latencies:
     carried: Bools
 
 
-def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Latencies:
-    """Return each span's latency, from its own rung or the next deeper rung that saw the span.
+def latencies(ladder: Ladder, costs: Sequence[PassCost], statistic: str) -> Latencies:
+    """Return each span's latency, from its own pass or the next deeper pass that saw the span.
 
     Args:
-        ladder: The runs of all rungs.
-        costs: The cost of recording on each rung.
+        ladder: The runs of all passes.
+        costs: The cost of recording on each pass.
         statistic: How runs are summarized: one of `xsp.matching.STATISTICS`.
     """
     spans = ladder.spans
@@ -72,13 +72,13 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
     carried = np.zeros(count, dtype=bool)
     overhead, error = np.zeros((2, count))
     known = np.ones(count, dtype=bool)
-    # Rungs with their costs from outside in, the one that gives the root's latency first.
-    # That is the region rung, whose runs hold the root's parts as well; the bare rung where there
+    # Passes with their costs from outside in, the one that gives the root's latency first.
+    # That is the region pass, whose runs hold the root's parts as well; the bare pass where there
     # is no other, or where rounds have many more runs on it, as those of programs do.
-    pairs = sorted(zip(ladder.rungs, costs, strict=True), key=lambda pair: pair[0].order)
+    pairs = sorted(zip(ladder.passes, costs, strict=True), key=lambda pair: pair[0].order)
     rounds = {
-        rung.order: list(zip(rung.processes.tolist(), rung.rounds.tolist(), strict=True))
-        for rung, _ in pairs
+        pass_.order: list(zip(pass_.processes.tolist(), pass_.rounds.tolist(), strict=True))
+        for pass_, _ in pairs
     }
     visited = rounds.get(_REGION, [])
     shared = set(visited)
@@ -87,21 +87,21 @@ def latencies(ladder: Ladder, costs: Sequence[RungCost], statistic: str) -> Late
         outside_in = pairs
     else:
         outside_in = sorted(pairs, key=lambda pair: pair[0].order != _REGION)
-    for rung, cost in outside_in:
-        matrix = ladder.durations(rung)
+    for pass_, cost in outside_in:
+        matrix = ladder.durations(pass_)
         overhead, error = overhead + cost.nested_ns, error + cost.error_ns
         known &= np.isfinite(spans.nested(cost.charge_ns))
         seen = np.count_nonzero(~np.isnan(matrix), axis=0)
-        new = np.isnan(value) & (seen > 0) & (spans.order <= max(rung.order, 0))
+        new = np.isnan(value) & (seen > 0) & (spans.order <= max(pass_.order, 0))
         part = _part_inside(spans, cost)
-        inside, inside_error = inside_costs(ladder, rung)
+        inside, inside_error = inside_costs(ladder, pass_)
         taken = _taken_off(spans, overhead * part, inside)
         removed = taken[new], np.hypot(error * part, inside_error)[new]
         value[new] = np.maximum(summarize(matrix[:, new], statistic) - removed[0], 0.0)
-        within = half_of_interval(ladder, rung, matrix[:, new], statistic, host=spans.host[new])
+        within = half_of_interval(ladder, pass_, matrix[:, new], statistic, host=spans.host[new])
         half[new] = np.hypot(within, Z95 * removed[1])
-        runs[new], order[new] = seen[new], rung.order
-        carried[new] = ~known[new] | (spans.order[new] < rung.order)
+        runs[new], order[new] = seen[new], pass_.order
+        carried[new] = ~known[new] | (spans.order[new] < pass_.order)
     if ladder.foreign:
         carried = spans.host.copy()
     value = _with_what_is_inside(spans, value)
@@ -115,7 +115,7 @@ def inexact_codes(ladder: Ladder, found: Latencies) -> Codes:
     reasons are theirs as well.
     """
     spans = ladder.spans
-    cold = [rung.order for rung in ladder.rungs if (rung.rounds < 0).all()]
+    cold = [pass_.order for pass_ in ladder.passes if (pass_.rounds < 0).all()]
     codes = encoded(
         {
             Inexact.INCLUDES_OVERHEAD: found.carried,
@@ -138,7 +138,7 @@ def side_by_side(spans: RunSpans) -> Ints:
 
 
 def half_of_interval(
-    ladder: Ladder, rung: RungRuns, matrix: Floats, statistic: str, *, host: Bools
+    ladder: Ladder, pass_: PassRuns, matrix: Floats, statistic: str, *, host: Bools
 ) -> Floats:
     """Return half of the 95 % interval of each span's summary, recording costs aside.
 
@@ -148,13 +148,13 @@ def half_of_interval(
 
     Args:
         ladder: The ladder, which knows level and processes.
-        rung: The rung that was measured.
+        pass_: The pass that was measured.
         matrix: Measured times, `[runs, spans]`.
         statistic: How runs are summarized.
         host: Which of these spans ran on the host.
     """
-    drift = ladder.level.drift(rung.began_ns)[:, None]
-    within = half_width(np.where(host, matrix / drift, matrix), statistic, rounds=rung.rounds)
+    drift = ladder.level.drift(pass_.began_ns)[:, None]
+    within = half_width(np.where(host, matrix / drift, matrix), statistic, rounds=pass_.rounds)
     shared = host * np.hypot(ladder.level.half_width, ladder.speeds.half_width)
     result: Floats = np.hypot(within, shared * summarize(matrix, statistic))
     return result
@@ -196,7 +196,7 @@ def _taken_off(spans: RunSpans, between: Floats, inside: Floats) -> Floats:
     return result
 
 
-def _part_inside(spans: RunSpans, cost: RungCost) -> Floats:
+def _part_inside(spans: RunSpans, cost: PassCost) -> Floats:
     """Return which part of the cost of the spans inside each span lies between its two ends.
 
     A derived span begins with its first operator and ends with its last operator, so that the

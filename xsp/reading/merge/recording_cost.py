@@ -1,10 +1,10 @@
-"""Estimates the cost of recording each span from how spans grow between two rungs.
+"""Estimates the cost of recording each span from how spans grow between two passes.
 
-A rung records all spans that the rung above records, and spans of its own kinds besides. Spans
-that both rungs really saw are called anchors. The self time of an anchor (without the anchors
-inside) grows from one rung to the other by the cost of recording the rung's own spans in it.
+A pass records all spans that the pass above records, and spans of its own kinds besides. Spans
+that both passes really saw are called anchors. The self time of an anchor (without the anchors
+inside) grows from one pass to the other by the cost of recording the pass's own spans in it.
 
-    anchor "fc"    self time 17 on rung layer, 20 on rung op, which records 2 operators in "fc"
+    anchor "fc"    self time 17 on pass layer, 20 on pass op, which records 2 operators in "fc"
     result         recording one operator costs (20 - 17) / 2 = 1.5
 
 Where several threads ran spans at once, each counts in part (`xsp.matching.Shares`).
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from xsp.matching import ROOT, Z95
 from xsp.reading.merge.difference import Sample, difference
-from xsp.reading.merge.ladder import Ladder, RungRuns
+from xsp.reading.merge.ladder import Ladder, PassRuns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,7 +42,7 @@ _NOBODY: Ints = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class CostPerSpan:
-    """Cost of recording the spans of a rung's own kinds.
+    """Cost of recording the spans of a pass's own kinds.
 
     Attributes:
         value_ns: Cost of each of these spans, NaN where nothing is known.
@@ -51,10 +51,10 @@ class CostPerSpan:
             what others cost.
         spread_ns: Standard deviation of the costs of single spans of one name.
         anchor_ns: Mean cost of the spans in each anchor.
-        pooled_ns: Mean cost of the whole rung.
+        pooled_ns: Mean cost of the whole pass.
         low_ns: Lower end of the 95 % interval of `pooled_ns`.
         high_ns: Upper end of that interval.
-        outliers: Anchors in which the mean cost is far from that of the rung.
+        outliers: Anchors in which the mean cost is far from that of the pass.
     """
 
     value_ns: Floats
@@ -69,15 +69,15 @@ class CostPerSpan:
 
 
 @dataclass(frozen=True, slots=True)
-class RungCost:
-    """Cost of recording on one rung.
+class PassCost:
+    """Cost of recording on one pass.
 
     Attributes:
-        per_span: Cost per span; None for the outermost rung, which has no rung to compare with.
+        per_span: Cost per span; None for the outermost pass, which has no pass to compare with.
         anchors: Rows of the anchors, in the order of `per_span.anchor_ns`.
         count: How many recorded spans have each anchor as their nearest.
-        charge_ns: Cost of recording each span; 0 for spans of rungs above, NaN where unknown.
-        nested_ns: Known cost of recording the rung's own kinds inside each span.
+        charge_ns: Cost of recording each span; 0 for spans of passes above, NaN where unknown.
+        nested_ns: Known cost of recording the pass's own kinds inside each span.
         error_ns: Standard error of `nested_ns`.
     """
 
@@ -89,31 +89,31 @@ class RungCost:
     error_ns: Floats
 
 
-def recording_costs(ladder: Ladder) -> list[RungCost]:
-    """Return the cost of recording on each rung of the ladder."""
-    before = (None, *ladder.rungs[:-1])
-    return [_cost(ladder, *pair) for pair in zip(ladder.rungs, before, strict=True)]
+def recording_costs(ladder: Ladder) -> list[PassCost]:
+    """Return the cost of recording on each pass of the ladder."""
+    before = (None, *ladder.passes[:-1])
+    return [_cost(ladder, *pair) for pair in zip(ladder.passes, before, strict=True)]
 
 
-def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
+def _cost(ladder: Ladder, pass_: PassRuns, above: PassRuns | None) -> PassCost:
     spans = ladder.spans
     nothing = np.zeros(len(spans.key))
     if above is None:
-        unknown = (spans.first <= rung.order) & spans.paid
+        unknown = (spans.first <= pass_.order) & spans.paid
         charge = np.where(unknown, np.nan, 0.0)
-        return RungCost(None, _NOBODY, nothing[:0], charge, nothing, nothing)
-    shared = ladder.shared(rung, above)
+        return PassCost(None, _NOBODY, nothing[:0], charge, nothing, nothing)
+    shared = ladder.shared(pass_, above)
     on_both = ladder.of_paths(shared)
     on_both[ROOT] = True
-    own = ~on_both & (spans.first > above.order) & (spans.first <= rung.order) & spans.paid
-    own &= ladder.of_paths(ladder.paths(rung))
+    own = ~on_both & (spans.first > above.order) & (spans.first <= pass_.order) & spans.paid
+    own &= ladder.of_paths(ladder.paths(pass_))
     anchor = np.maximum(spans.anchors(on_both), ROOT)
     # By how much recording each of some spans counts in its anchor; None: as a whole.
     weight = None if spans.shares is None else spans.shares.within(np.flatnonzero(own), anchor[own])
     count = np.bincount(anchor[own], weight, minlength=len(own)).astype(float)
     anchors = np.flatnonzero(count)
     number = np.searchsorted(anchors, anchor[own])
-    excess, error = _excess(ladder, (rung, above), shared, anchors)
+    excess, error = _excess(ladder, (pass_, above), shared, anchors)
     # A number for the name of each of the spans `own`, equal for equal names.
     names = spans.rows["name"].filter(pl.Series(own))
     name_numbers = names.rank("dense").cast(pl.Int64).to_numpy() - 1
@@ -127,7 +127,7 @@ def _cost(ladder: Ladder, rung: RungRuns, above: RungRuns | None) -> RungCost:
     nested, error, *inside = spans.nested(costs)
     inside = [np.maximum(each, 0.0) for each in inside]
     unequal = _unequal(inside, [each[anchor] for each in sums]) * ~on_both
-    return RungCost(per_span, anchors, count[anchors], charge, nested, np.hypot(error, unequal))
+    return PassCost(per_span, anchors, count[anchors], charge, nested, np.hypot(error, unequal))
 
 
 def _unequal(inside: Sequence[Floats], whole: Sequence[Floats]) -> Floats:
@@ -148,18 +148,18 @@ def _unequal(inside: Sequence[Floats], whole: Sequence[Floats]) -> Floats:
 
 
 def _excess(
-    ladder: Ladder, pair: tuple[RungRuns, RungRuns], shared: Bools, anchors: Ints
+    ladder: Ladder, pair: tuple[PassRuns, PassRuns], shared: Bools, anchors: Ints
 ) -> tuple[Floats, Floats]:
-    """Return by how much the self time of each anchor grew from the rung above, and its error.
+    """Return by how much the self time of each anchor grew from the pass above, and its error.
 
     The self time is compared with runs of the same process alone, where there are enough.
     """
-    rung, above = pair
+    pass_, above = pair
     times, before = (ladder.self_times(each, shared)[:, anchors] for each in pair)
     reference = Sample(before, above.rounds)
-    bare = ladder.rungs[0]
+    bare = ladder.passes[0]
     processes = above.processes
-    # Tell whether a rung records no span but the root, as little as the bare rung.
+    # Tell whether a pass records no span but the root, as little as the bare pass.
     if (
         anchors.tolist() == [ROOT]
         and above.order >= 0 > bare.order
@@ -167,10 +167,10 @@ def _excess(
     ):
         reference = reference.joined(Sample(bare.host_ns[:, None], bare.rounds))
         processes = np.concatenate([processes, bare.processes])
-    near = np.isin(processes, rung.processes)
+    near = np.isin(processes, pass_.processes)
     if near.sum() >= _FEW:
         reference = reference.of(near)
-    return difference(Sample(times, rung.rounds), reference)
+    return difference(Sample(times, pass_.rounds), reference)
 
 
 def estimate_cost(
@@ -272,7 +272,7 @@ def _costs_of_names(
 ) -> tuple[Floats, Floats, float]:
     """Return the cost of each name, its standard error, and the spread of single spans.
 
-    Model: the mean cost in an anchor is the rung's cost, plus the mean deviation of the names in
+    Model: the mean cost in an anchor is the pass's cost, plus the mean deviation of the names in
     the anchor, plus the mean deviation of its single spans, plus noise. Deviations are normal.
     How large they are, of names and of single spans, is not known: estimates are averaged over
     spreads, weighted by how likely each makes the data, as in Gelman et al., Bayesian Data
@@ -284,7 +284,7 @@ def _costs_of_names(
         error: Standard error of each mean.
         count: How many spans each anchor holds.
         parts: `[anchors, names]`, which part of an anchor's spans has each name.
-        pooled: Cost per span of the whole rung.
+        pooled: Cost per span of the whole pass.
     """
     scale = max(pooled, _LEAST_NS)
     above = mean - pooled
@@ -320,14 +320,14 @@ def _fits(
     That is ridge regression, one for each spread: Bayesian linear regression with a normal prior.
 
     Args:
-        above: By how much the mean cost in each anchor is above that of the rung.
+        above: By how much the mean cost in each anchor is above that of the pass.
         design: `[anchors, 1 + names]`: 1, and which part of an anchor's spans has each name.
         variance: Variance of each `above`, given the costs of names.
         spreads: Standard deviations of the costs of names.
 
     Returns:
         Logarithms of marginal likelihoods `[spreads]`; the cost of each name, less that of the
-        rung, and its variance, both `[spreads, names]`.
+        pass, and its variance, both `[spreads, names]`.
     """
     weighted = design.T / variance
     precision = np.repeat(spreads[:, None] ** -2.0, design.shape[1], axis=1)
@@ -360,7 +360,7 @@ def _pooled(values: Floats, errors: Floats) -> tuple[float, float]:
 
 
 def _far(raw: Floats, error: Floats, mean: float) -> Bools:
-    """Tell which costs are far from the rung's: beyond noise, and several times as large."""
+    """Tell which costs are far from the pass's: beyond noise, and several times as large."""
     distance = np.abs(raw - mean)
     spread = 1.4826 * np.median(np.abs(raw - np.median(raw)))
     return (distance > 4 * np.hypot(error * Z95, spread)) & (distance > 4 * mean)

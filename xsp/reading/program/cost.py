@@ -1,4 +1,4 @@
-"""Costs: what recording added to a program, by adjacent windows that record more and less.
+"""Estimates the time that recording added to a program, by comparing adjacent windows.
 
 The cost of a recorded layer, or operator, is the difference between windows with and without it,
 neighbors in time, for each unit (calls of one number, backward passes after them), by trimmed
@@ -37,7 +37,7 @@ DEEP_ERROR = 0.15  # of what was subtracted in windows of operators: they cost u
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What recording one thing added, ns, and the standard error of the learned ones."""
+    """Time in ns that recording one item adds, by kind, and the standard error of learned ones."""
 
     layer: float = LAYER_NS
     operator: float = OPERATOR_NS

@@ -1,4 +1,4 @@
-"""Windows of operators: what providers recorded in them, correlated with what the log has.
+"""Correlates the rows that providers recorded in windows of operators with the log's items.
 
 Calls in such windows are a sample of structure and of shares: recording makes small operators twice
 as long, so that no latency is taken from them that a window of layers can tell.
@@ -30,7 +30,7 @@ _ITEM = f"{ATTRIBUTE}item"
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """Items as rows that enclose what providers recorded.
+    """Items of the log as rows that enclose the rows of providers.
 
     Attributes:
         item: Number of each item.
@@ -102,10 +102,10 @@ def read_deep(
     counts: list[WarningCount] = []
     offset = 0
     for number, (window, inside) in enumerate(zip(windows, items, strict=True)):
-        assert window.rung is not None
+        assert window.pass_ is not None
         assert window.end_ns is not None
         visit = Visit(
-            PlannedVisit(window.rung), "window", window.thread,
+            PlannedVisit(window.pass_), "window", window.thread,
             ((window.begin_ns, window.end_ns),), window.kept, (0,),
         )  # fmt: skip
         read = read_visit(visit, providers)
@@ -127,7 +127,7 @@ def read_deep(
         frames.append(frame)
         parents.append(np.where(parent < 0, -1, parent + offset))
         numbers.append(own)
-        timed.append(np.full(frame.height, window.rung.timed))
+        timed.append(np.full(frame.height, window.pass_.timed))
         which.append(np.full(frame.height, number))
         offset += frame.height
     if not frames:
@@ -166,7 +166,7 @@ def _without_cut(frame: pl.DataFrame, cut: Ints) -> pl.DataFrame:
 
 
 def _in_waiting(frame: pl.DataFrame, item: Ints, thread: int) -> Ints:
-    """Return parents, of which those of work on other threads are what waits for it meanwhile.
+    """Return parents; work on another thread lies in the row that waits for it.
 
     That is how it is with the backward pass of what is on a device, with collectives, and with
     operators that run on a pool of threads.

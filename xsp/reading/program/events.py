@@ -42,7 +42,7 @@ STEP, ITERATION, ROOT, TWIN = 12, 13, 14, 15
 
 @dataclass(slots=True)
 class Items:
-    """What happened, one entry for each; `[items]`, in the order of begins on each thread.
+    """Calls, layers, passes, steps and parts as arrays `[items]`, by begin on each thread.
 
     Attributes:
         kind: `CALL`, `LAYER`, `BACKWARD`, `OPTIMIZER`, `PART`, `PAUSE`, `REGION`, `STEP`, …
@@ -76,7 +76,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class RegionTimes:
-    """When and where regions began and ended: regions by number less 1, 0 where not seen."""
+    """Times and threads of regions' begins and ends, by region number less 1; 0 where not seen."""
 
     begin: Ints
     end: Ints

@@ -117,7 +117,7 @@ def forest_of(record: ProgramRecord) -> Forest:
 
 
 def _stretches(items: Items, record: ProgramRecord) -> tuple[Bools, Ints]:
-    """Return which items began while hooks were out, and after how many such times each began.
+    """Return which items began while hooks were out, and how many such stretches came before each.
 
     When hooks are back in place, what comes before the next outermost call is the rest of something
     that was not seen.
@@ -130,7 +130,7 @@ def _stretches(items: Items, record: ProgramRecord) -> tuple[Bools, Ints]:
 
 
 def _skipped(items: Items, record: ProgramRecord) -> Bools:
-    """Return which items are of blocks that ran unprofiled: these, and what lies in them."""
+    """Return which items lie in blocks that ran unprofiled, the blocks among them."""
     number = 1 + next((n for n, (name, _) in enumerate(record.log.names) if name == SKIPPED), -2)
     result = (items.kind == PART) & (items.number == number)
     for at in np.flatnonzero(result).tolist():
@@ -208,7 +208,7 @@ def _interval(kind: int, number: object, begin: object, end: object, thread: obj
 
 
 def _in_contexts(record: ProgramRecord, items: Items, parent: Ints, alone: Bools) -> Ints:
-    """Return parents, of which those of tasks and generators are told by their contexts."""
+    """Return parents; those of tasks and generators come from their contexts."""
     facts = record.log.regions
     if not facts:
         return parent
@@ -419,7 +419,7 @@ def _calls(forest: Forest) -> Ints:
 
 
 def _weights(forest: Forest, record: ProgramRecord) -> Floats:
-    """Return how many items each stands for: those in a stretch after one without hooks more."""
+    """Return the number of items that each stands for: above 1 after a stretch without hooks."""
     weight = np.ones(len(forest.items))
     out_ns, resumed_ns = 0, None
     stretches: list[tuple[int, int, float]] = []

@@ -25,7 +25,7 @@ MOST_GROUPS = 256  # that are kept apart; further ones are one group per model a
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What a member of a group is, as far as it tells groups apart.
+    """The properties of a member by which groups are told apart.
 
     Attributes:
         facts: The facts of its call, or of a step's first call.
@@ -72,7 +72,7 @@ class Group:
 
     @property
     def phase(self) -> str:
-        """What the model does."""
+        """Phase of the model in the members."""
         return TRAINING_STEP if self.trains else self.member.facts.phase
 
     @property
@@ -146,7 +146,7 @@ def _number(argument: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Free:
-    """What of the members of a family tells no groups apart."""
+    """The properties of a family's members that tell no groups apart."""
 
     calls: bool
     numbers: bool
@@ -189,7 +189,7 @@ def _fixed(member: Member, free: _Free) -> tuple[Hashable, ...]:
 
 
 def _ever_new(shapes: Collection[tuple[int, ...]]) -> frozenset[int]:
-    """Return the dimensions without which most of some unlike shapes of one rank are alike.
+    """Return the dimensions by which most of some shapes of one rank differ.
 
     >>> _ever_new([(batch, length) for batch in (1, 32) for length in range(6)])
     frozenset({1})
@@ -233,7 +233,7 @@ def _unlike(labels: Sequence[str], words: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _told(labels: Sequence[str], more: Sequence[str]) -> list[str]:
-    """Return labels, and more of those that several groups have, where it tells these apart."""
+    """Return labels, longer ones where several groups would share a label."""
     unlike: defaultdict[str, set[str]] = defaultdict(set)
     for label, word in zip(labels, more, strict=True):
         unlike[label].add(word)

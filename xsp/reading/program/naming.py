@@ -1,4 +1,4 @@
-"""Names of items: what is one row of the tree, and what it is called.
+"""Names items, and thereby decides which items share a row of the tree.
 
 The first of a kind (the first call, which compiles; the first wait for data) is a row of its own
 where it is unlike the rest, so that rates and means leave it out.

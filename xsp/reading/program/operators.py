@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -49,24 +50,16 @@ def with_operators(rows: Rows, deep: Deep, forest: Forest) -> Rows:
     # What is timed counts for shares; where nothing is, what was recorded with attributes.
     timed = np.bincount(of[deep.timed], minlength=count) > 0
     used = deep.timed | ~timed[of]
-    sums = np.bincount(of, took * used, count)
-    number = np.bincount(of, used, count).astype(float)
-    total = np.append(rows.total_ns, np.zeros(len(labels)))
-    often = np.append(rows.count, np.zeros(len(labels)))
     on_device = np.zeros(count, bool)
     on_device[of[device]] = True
-    whole = np.ones(count, bool)
-    whole[:old] = False
-    kind = forest.items.kind
-    units = _inside(rows, np.isin(kind, _UNITS).nonzero()[0])
-    whole[rows.of_item[np.isin(kind, RECORDED_WHOLE)]] = True
-    whole[:old] &= (units == 0) | np.isin(np.arange(old), rows.of_item[kind != PART])
+    whole = np.append(_recorded_whole(rows, forest), np.ones(len(labels), bool))
     # Of a step, a region, or the block, a window may have a part: calls, and what ran after each of
     # them. So what ran there stands for as many as its call, pass or optimizer's step does. Where
     # it follows none, it is told by the time of this part.
     stands = np.where(whole[of[np.maximum(parent_of, 0)]], np.nan, _stands_for(rows, deep, forest))
-    stood = np.bincount(of, np.nan_to_num(stands) * used, count)
-    took_all = np.bincount(of, np.nan_to_num(stands) * took * used, count)
+    weight = np.nan_to_num(stands) * used
+    sums = (np.bincount(of, each, count) for each in (took * used, used, weight, weight * took))
+    seen = _Seen(*(np.asarray(each, float) for each in sums))
     threads = frame["thread"].fill_null(-1).to_numpy()
     first = np.full(count, -1)
     first[of[::-1]] = np.arange(len(of))[::-1]
@@ -75,21 +68,7 @@ def with_operators(rows: Rows, deep: Deep, forest: Forest) -> Rows:
         of_clock(rows),
         deep, of, parent, on_device,
     )  # fmt: skip
-    for row in range(old, count):
-        around = int(parent[row])
-        share = sums[row] / sums[around] if sums[around] > 0 else 0.0
-        mean = sums[row] / max(number[row], 1.0)
-        often[row] = often[around] * number[row] / max(number[around], 1.0)
-        if on_device[row]:
-            total[row] = often[row] * mean
-            continue
-        most = total[around] * part[around] / part[row]
-        total[row] = min(total[around] * share, most)
-        if not whole[around] and stood[row] > 0:
-            often[row] = stood[row]
-            total[row] = min(took_all[row], most)
-        elif not whole[around] and mean > 0:
-            often[row] = max(total[row] / mean, number[row])
+    total, often = _scaled(rows, parent, part, whole, on_device, seen)
     missing = np.full(len(labels), np.nan)
     begin = firsts(of, frame["start_ns"].to_numpy(), count)
     busy = np.where(part[old:] < 1.0, total[old:] * part[old:], np.nan)
@@ -99,8 +78,8 @@ def with_operators(rows: Rows, deep: Deep, forest: Forest) -> Rows:
         total_ns=total,
         reach_ns=np.append(rows.reach_ns, total[old:] * _share_error(of, took, used, count)[old:]),
         count=often,
-        seen=np.append(rows.seen, number[old:].astype(np.int64)),
-        inferred=np.append(rows.inferred, np.abs(often[old:] - number[old:]) > 1e-6),
+        seen=np.append(rows.seen, seen.count[old:].astype(np.int64)),
+        inferred=np.append(rows.inferred, np.abs(often[old:] - seen.count[old:]) > 1e-6),
         measured_ns=np.append(
             rows.measured_ns,
             np.bincount(of, (frame["end_ns"] - frame["start_ns"]).to_numpy() * used, count)[old:],
@@ -120,6 +99,56 @@ def with_operators(rows: Rows, deep: Deep, forest: Forest) -> Rows:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """Sums over what windows recorded of each row, `[rows]`.
+
+    Attributes:
+        took_ns: Time.
+        count: Number of occurrences.
+        stands_for: Number of the program's occurrences that these stand for, where known.
+        stands_for_ns: Time that these stand for.
+    """
+
+    took_ns: Floats
+    count: Floats
+    stands_for: Floats
+    stands_for_ns: Floats
+
+
+def _recorded_whole(rows: Rows, forest: Forest) -> Bools:
+    """Return which rows of the log lie whole in the windows of operators that hold them."""
+    kind, whole = forest.items.kind, np.zeros(len(rows), bool)
+    units = _inside(rows, np.isin(kind, _UNITS).nonzero()[0])
+    whole[rows.of_item[np.isin(kind, RECORDED_WHOLE)]] = True
+    return whole & ((units == 0) | np.isin(np.arange(len(rows)), rows.of_item[kind != PART]))
+
+
+def _scaled(
+    rows: Rows, parent: Ints, part: Floats, whole: Bools, on_device: Bools, seen: _Seen
+) -> tuple[Floats, Floats]:
+    """Return time in ns and count of each row, scaled from the windows to the whole program."""
+    old, count = len(rows), len(parent)
+    total = np.append(rows.total_ns, np.zeros(count - old))
+    often = np.append(rows.count, np.zeros(count - old))
+    for row in range(old, count):
+        around = int(parent[row])
+        share = seen.took_ns[row] / seen.took_ns[around] if seen.took_ns[around] > 0 else 0.0
+        mean = seen.took_ns[row] / max(seen.count[row], 1.0)
+        often[row] = often[around] * seen.count[row] / max(seen.count[around], 1.0)
+        if on_device[row]:
+            total[row] = often[row] * mean
+            continue
+        most = total[around] * part[around] / part[row]
+        total[row] = min(total[around] * share, most)
+        if not whole[around] and seen.stands_for[row] > 0:
+            often[row] = seen.stands_for[row]
+            total[row] = min(seen.stands_for_ns[row], most)
+        elif not whole[around] and mean > 0:
+            often[row] = max(total[row] / mean, seen.count[row])
+    return total, often
+
+
 def _inside(rows: Rows, items: Ints) -> Ints:
     """Count the items among `items` that lie below each row, on whatever level."""
     result = np.bincount(rows.of_item[items], minlength=len(rows))
@@ -130,7 +159,7 @@ def _inside(rows: Rows, items: Ints) -> Ints:
 
 
 def _stands_for(rows: Rows, deep: Deep, forest: Forest) -> Floats:
-    """Return for how many occurrences in the program each of those in windows stands.
+    """Return the number of the program's occurrences that each one in a window stands for.
 
     That is for as many as the call, pass or optimizer's step does that began last before it on its
     thread: how many of these there are for each that was recorded. NaN where none began.

@@ -125,7 +125,7 @@ def _untimed(forest: Forest) -> Forest:
 
 def _deep(forest: Forest, record: ProgramRecord, naming: Naming) -> Deep:
     """Place the operators of windows in the items around them."""
-    windows = [w for w in record.windows if w.rung is not None and w.end_ns is not None]
+    windows = [w for w in record.windows if w.pass_ is not None and w.end_ns is not None]
     items = forest.items
     threads = np.array([*(thread for thread, _ in record.log.threads), record.thread])
     inside = []
@@ -162,9 +162,9 @@ def _deep(forest: Forest, record: ProgramRecord, naming: Naming) -> Deep:
 
 def _described(
     process: ProcessRuns, settings: Settings, warnings: Sequence[TraceWarning], spans: pl.DataFrame,
-    rungs: Sequence[Mapping[str, Any]] = (),
+    passes: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:  # fmt: skip
-    made = describe([process], settings, warnings, rungs=rungs, intervals="within this run")
+    made = describe([process], settings, warnings, passes=passes, intervals="within this run")
     return made | made_of(spans)
 
 
@@ -233,10 +233,10 @@ def _collectives(deep: Deep, forest: Forest, naming: Naming) -> pl.DataFrame:
         is_window = around >= 0 and deep.parent[around] < 0
         labels.append(known or ("block" if is_window else names[around]))
     found = deep.rows.with_columns(
-        group=pl.lit(0), evaluation=pl.Series(deep.window), label=pl.Series(labels),
+        group=pl.lit(0), step=pl.Series(deep.window), label=pl.Series(labels),
         timed=pl.Series(deep.timed),
     ).filter(pl.col("kind") == "op", pl.col("attr.collective").is_not_null(), "timed")  # fmt: skip
-    number = pl.int_range(pl.len(), dtype=pl.Int64).over("evaluation", "name")
+    number = pl.int_range(pl.len(), dtype=pl.Int64).over("step", "name")
     return (
         found.sort("start_ns")
         .select(

@@ -1,4 +1,4 @@
-"""Regions of the user's: where they lie among what else happened; those that cross are cut.
+"""Places the user's regions among the other items, and cuts regions that cross one.
 
 Only regions are cut, wherever a call, a pass, a part or a step that they cross begins or ends, and
 where a region that opened earlier closes first:
@@ -25,7 +25,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """Regions, those that cross something in several pieces.
+    """Regions, in several pieces where they cross an item or another region.
 
     Attributes:
         region: Number of the region of each piece, from 1; `[pieces]`.

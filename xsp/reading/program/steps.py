@@ -168,7 +168,6 @@ def _by_passes(at: Ints, items: Items, gradients: Bools, count: int) -> Ints:
 
 
 def _steps(members: Ints, step: Ints, items: Items, facts: Sequence[CallFacts]) -> Steps:
-    """Return steps, given their members and the step of each."""
     count = int(step.max(initial=-1)) + 1
     columns = np.zeros((7, count), np.int64)
     begin, end, thread, first, calls, passes, optimizers = columns

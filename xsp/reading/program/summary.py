@@ -1,4 +1,4 @@
-"""Sentences of a program: what was called how often, what it took, and what lies outside."""
+"""Writes sentences about a program: counts and times of calls, and the time outside of them."""
 
 from __future__ import annotations
 
@@ -64,27 +64,27 @@ def facts(
                 "least_ns": float(took.min()),
                 "median_ns": float(np.median(took)),
                 "most_ns": float(took.max()),
-                "passes": _rungs(mine, forest, record, layered, deep),
+                "passes": _passes(mine, forest, record, layered, deep),
                 "sizes": _per_size(group, mine, forest, record) if group.varies else [],
             }
         )
     return sorted(result, key=lambda entry: -entry["total_ns"])
 
 
-def _rungs(
+def _passes(
     mine: Ints, forest: Forest, record: ProgramRecord, layered: NDArray[np.bool_],
     deep: NDArray[np.bool_],
 ) -> list[dict[str, Any]]:  # fmt: skip
-    """Return of how many members which kinds of span were recorded."""
-    rungs = [{"pass": "region", "runs": len(mine)}]
+    """Return for each kind of span the number of members in which it was recorded."""
+    passes = [{"pass": "region", "runs": len(mine)}]
     if record.layers:
-        rungs.append({"pass": "layer", "runs": int(layered[mine].sum())})
-    names = {w.rung.name: w.rung for w in record.windows if w.rung is not None and w.rung.timed}
+        passes.append({"pass": "layer", "runs": int(layered[mine].sum())})
+    names = {w.pass_.name: w.pass_ for w in record.windows if w.pass_ is not None and w.pass_.timed}
     known = [*names] or (["op"] if record.operators else [])
-    rungs += [{"pass": name, "runs": int(deep[mine].sum())} for name in known]
+    passes += [{"pass": name, "runs": int(deep[mine].sum())} for name in known]
     if names and "op" not in names:
-        rungs.insert(len(rungs) - len(names), {"pass": "op", "runs": int(deep[mine].sum())})
-    return rungs
+        passes.insert(len(passes) - len(names), {"pass": "op", "runs": int(deep[mine].sum())})
+    return passes
 
 
 def _samples(group: Group, mine: Ints, forest: Forest, record: ProgramRecord) -> int | None:
@@ -185,7 +185,7 @@ def _outside(naming: Naming, forest: Forest) -> str:
 
 
 def _watched(record: ProgramRecord) -> str:
-    """Return in which part of the time hooks were in, where that is not all."""
+    """Return the share of time in which hooks were in, where that is not all."""
     outs = [w for w in record.windows if w.records is Records.OUT and not w.between]
     out = sum((record.end_ns if w.end_ns is None else w.end_ns) - w.begin_ns for w in outs)
     if not out:
@@ -236,7 +236,7 @@ def _training(groups: Sequence[Mapping[str, Any]], naming: Naming, forest: Fores
 
 
 def _inference(groups: Sequence[Mapping[str, Any]], naming: Naming, forest: Forest) -> str:
-    """Return how many samples a second the model takes that inference spent most time in."""
+    """Return the samples per second of the model that took most inference time."""
     for group in groups:
         if group["phase"] != INFERENCE or (group["samples"] or 0) < _FEWEST_SAMPLES:
             continue

@@ -1,4 +1,4 @@
-"""The tree of a program: items that are one row, with sums over all of them, and what is inferred.
+"""Sums items into the rows of a program's tree, and infers times that no window recorded.
 
 Items of one label below one row are one row. Calls, passes, steps, parts and regions are all seen.
 Layers are seen in most windows: a row of layers has the time of those that were seen, in proportion
@@ -37,7 +37,7 @@ _UNLIKE, _LEAST_PART = 4.0, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What items have in common that are one row, below one other row.
+    """The properties that all items of one row share; they stand below one other row.
 
     Attributes:
         kind: Kind of span.
@@ -198,7 +198,7 @@ def _aggregate(
 
 
 def _with_few_names(above: Ints, own: Ints, labels: Sequence[Label]) -> Ints:
-    """Return labels, of which those beyond the first 500 below one row are `further parts`."""
+    """Return labels; those beyond the first 500 below one row become `further parts`."""
     pairs, first = np.unique(np.stack([above, own]), axis=1, return_index=True)
     if pairs.shape[1] <= _MOST_NAMES:
         return own
@@ -230,7 +230,7 @@ def _has_plain(forest: Forest, layered: Bools, deep: Bools) -> Bools:
 def _scales(
     forest: Forest, of_item: Ints, count: int, layered: Bools, deep: Bools
 ) -> tuple[Floats, Floats, Floats]:
-    """Return by what times and counts of layers are scaled, for each row of calls or passes.
+    """Return the factors of layers' times and counts, for each row of calls or passes.
 
     Also returned is how many of these calls have layers whose times count.
     """
@@ -329,7 +329,7 @@ def _spread(rows: Rows, took: Floats, of: Ints, deep: Bools, used: Bools) -> Non
 
 
 def two_kinds(values: Floats, count: float) -> str:
-    """Return how many occurrences are of which of two kinds, where there are two; else nothing.
+    """Return the number of occurrences of each of two kinds; nothing where there is one kind.
 
     Args:
         values: Times of occurrences in ns, sorted.
@@ -379,7 +379,7 @@ def _concurrency(forest: Forest, rows: Rows) -> None:
 
 
 def _note_elsewhere(forest: Forest, rows: Rows) -> None:
-    """Note for how long other threads ran what lies in a row while its own ran none of it."""
+    """Note the time in which other threads worked for a row while its own thread did not."""
     items = forest.items
     inside = forest.parent >= 0
     above, of = rows.parent[rows.of_item[inside]], rows.of_item[inside]
@@ -421,7 +421,7 @@ def _raised(rows: Rows, raised: Ints, exceptions: Sequence[str]) -> None:
 
 
 def within_parents(rows: Rows) -> None:
-    """Make no row longer than the row around it: what is inferred gives way.
+    """Shorten inferred rows that are longer than the row around them.
 
     Nor has a row more of the clock than the row around it. Rows beside their parent (on other
     threads, on devices) are not compared.
@@ -454,7 +454,7 @@ def within_parents(rows: Rows) -> None:
 
 
 def self_times(rows: Rows) -> Floats:
-    """Return the time of a clock that each row has, and none of the rows below it on its thread."""
+    """Return the time of each row less that of the rows below it on its thread."""
     on_clock = rows.total_ns * of_clock(rows)
     inside = np.where(_beside(rows), 0.0, on_clock)
     taken = np.bincount(rows.parent[1:], inside[1:], len(rows))

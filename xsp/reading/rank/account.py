@@ -1,4 +1,4 @@
-"""What one rank of a distributed program measured, as it is handed to rank 0."""
+"""Results of one rank of a distributed program, as rank 0 receives them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from xsp.trace import Trace
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What a rank measured.
+    """Results of a rank.
 
     Attributes:
         rank: Number of the process.

@@ -47,7 +47,7 @@ class _Part:
 
     @property
     def ends_ns(self) -> float:
-        """When the rank ended, after the first began, without overhead."""
+        """Time from the first rank's begin to this rank's end, without overhead."""
         return self.later_ns + float(self.spans["latency_ns"][0] or 0.0)
 
 
@@ -175,7 +175,6 @@ def _below(part: _Part, root: str, number: int) -> pl.DataFrame:
 
 
 def _root(parts: Sequence[_Part], frames: Sequence[pl.DataFrame], name: str) -> pl.DataFrame:
-    """Return the row of the root."""
     last = max(parts, key=lambda part: part.ends_ns)
     tops = pl.concat([frame.head(1).select(*SPAN_SCHEMA) for frame in frames])
     measured = int(tops["measured_end_ns"].max() or 0)  # type: ignore[arg-type]

@@ -17,14 +17,14 @@ import polars as pl
 # step there, the group's name, the collective's name, its number among those of the name.
 COLLECTIVE_SCHEMA: dict[str, Any] = {
     "group": pl.Int64,
-    "evaluation": pl.Int64,
+    "step": pl.Int64,
     "label": pl.String,
     "name": pl.String,
     "number": pl.Int64,
     "start_ns": pl.Int64,
     "end_ns": pl.Int64,
 }
-_OPERATION = ("group", "evaluation", "name", "number")
+_OPERATION = ("group", "step", "name", "number")
 _PLACE = ("rank", "label", "name")
 _TO_ONE = r"send|recv"  # between two ranks, which the names do not tell
 

@@ -72,7 +72,7 @@ def build_trace(
         processes,
         settings,
         warnings,
-        rungs=merged.rungs.to_dicts(),
+        passes=merged.passes.to_dicts(),
         intervals="within this run"
         if merged.processes < 2
         else f"across {merged.processes} processes",
@@ -86,7 +86,7 @@ def describe(
     settings: Settings | None,
     warnings: Sequence[TraceWarning],
     *,
-    rungs: Sequence[Mapping[str, Any]],
+    passes: Sequence[Mapping[str, Any]],
     intervals: str,
 ) -> dict[str, Any]:
     """Return the metadata of a trace.
@@ -96,7 +96,7 @@ def describe(
         settings: How the processes measured; None where nothing was measured by a plan, but
             recorded by another tool.
         warnings: Warnings that a reader should know.
-        rungs: What is known of each rung, as `merge.Merged.rungs`.
+        passes: What is known of each pass, as `merge.Merged.passes`.
         intervals: What the 95 % intervals hold, in words.
     """
     first = processes[0]
@@ -124,7 +124,7 @@ def describe(
         # Processes may have the same warning: each sentence stands once.
         "warnings": [asdict(warning) for warning in dict.fromkeys((*warnings, *left_out))],
         "levels": levels,
-        "passes": list(rungs),
+        "passes": list(passes),
         "intervals": intervals,
         **({"plan": settings.to_json()} if settings else {}),
         "environment": dict(first.environment),

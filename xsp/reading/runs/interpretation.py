@@ -13,8 +13,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.errors import guarded
 from xsp.level import Kind, Level
-from xsp.matching import Run, Rung, with_inside_costs
+from xsp.matching import Pass, Run, with_inside_costs
 from xsp.provider import (
     MOST_SPANS,
     SAMPLE_SCHEMA,
@@ -54,8 +55,11 @@ Bools = NDArray[np.bool_]
 _BATCH = 256  # steps correlated at once: more would save no more time
 _LEFT_OUT = (
     "a step has about {} {} spans, more than the {} that fit into memory: they are missing. "
-    "Profile "
-    "fewer levels, or a smaller part of the program as a step."
+    "Profile fewer levels, or a smaller part of the program as a step."
+)
+_UNSEEN = (
+    "{} of CUDA graphs were captured before xsp started, so their operators and layers are "
+    "unknown; times are right. Measure a function whose first call captures the graph."
 )
 _LARGEST = (1 << 63) - 1  # that a column of ids holds
 # What a program does itself, in contrast to waiting for devices.
@@ -69,7 +73,7 @@ class Interpretation:
     Attributes:
         runs: Every step that counts, as a run.
         warnings: Sentences on what providers could not record or interpret, each once.
-        counts: How many rows were lost, found no parent, or are ambiguous, by rung.
+        counts: How many rows were lost, found no parent, or are ambiguous, by pass.
         samples: What Python ran while it was sampled, between steps as well.
     """
 
@@ -144,7 +148,10 @@ class _Interpreter:
         warm = self._warm_captures(visits)
         runs = [run for batch in _batches(chosen) for run in self._runs(batch)]
         known = captures([*warm, *(run.rows for run in runs if run.rows is not None)])
-        self._note_unseen_captures(unseen(runs, known))
+        if nodes := unseen(runs, known):
+            self._warnings[TraceWarning("graph-unseen", _UNSEEN.format(counted(nodes, "node")))] = (
+                None
+            )
         return Interpretation(
             tuple(with_captured(runs, known)),
             tuple(self._warnings),
@@ -153,7 +160,7 @@ class _Interpreter:
         )
 
     def _runs(self, visits: Sequence[Visit]) -> Iterator[Run]:
-        """Yield the runs of visits of one rung; the rows of all visits are correlated at once."""
+        """Yield the runs of visits of one pass; the rows of all visits are correlated at once."""
         windows = [
             (visit, number, *window, waited)
             for visit in visits
@@ -161,26 +168,30 @@ class _Interpreter:
                 zip(visit.windows, visit.waited_ns, strict=True)
             )
         ]
-        rung = visits[0].planned.rung
-        # The bare rung records nothing: its runs have latencies, but no rows.
+        pass_ = visits[0].planned.pass_
+        # The bare pass records nothing: its runs have latencies, but no rows.
         frames: Sequence[SpanRows | None] = [None] * len(windows)
-        if rung.kinds:
-            trees = self._trees(visits)
+        if pass_.kinds:
+            rows = concat_rows([self._rows(visit) for visit in visits])
+            if visits[0].shared:  # such a visit is alone in its batch
+                rows = _of_thread(rows, visits[0].thread)
+            trees = correlate(_roots(visits), rows, synchronous=self._synchronous)
             self._note(visits, trees)
             frames = trees.frames
         chosen: Iterable[tuple[int, SpanRows | None]] = enumerate(frames)
-        if rung.sampled:  # all steps of one group and structure make one run
+        if pass_.sampled:  # all steps of one group and structure make one run
             chosen = self._with_self_time(visits, [w[1] for w in windows], trees.frames)
         for at, frame in chosen:
             visit, number, begin, end, waited = windows[at]
+            faults = visit.page_faults
             yield Run(
-                rung,
+                pass_,
                 latency_ns=end - begin,
                 rows=frame,
                 round=visit.rounds[number] if visit.rounds else visit.planned.round,
                 began_ns=begin,
                 host_ns=end - begin - waited,
-                page_faults=_faults_per_call(visit),
+                page_faults=None if faults is None else faults / len(visit.windows),
                 group=visit.groups[number] if visit.groups else 0,
                 model_calls=visit.model_calls[number] if visit.model_calls else 1,
             )
@@ -198,15 +209,8 @@ class _Interpreter:
                     frames += correlate(_roots([visit]), rows, synchronous=self._synchronous).frames
         return frames
 
-    def _trees(self, visits: Sequence[Visit]) -> Trees:
-        rows = concat_rows([self._rows(visit) for visit in visits])
-        if visits[0].shared:  # such a visit is alone in its batch
-            rows = _of_thread(rows, visits[0].thread)
-        return correlate(_roots(visits), rows, synchronous=self._synchronous)
-
     def _rows(self, visit: Visit) -> SpanRows:
-        """Return the rows that all providers have of a visit."""
-        rows = concat_rows([self._rows_of(visit.planned.rung, *kept) for kept in visit.records])
+        rows = concat_rows([self._rows_of(visit.planned.pass_, *kept) for kept in visit.records])
         rows, left_out = within_memory(rows, max(len(visit.windows), 1))
         for kind, count in left_out.items():
             message = _LEFT_OUT.format(f"{count:,}", kind.value, f"{MOST_SPANS:,}")
@@ -229,35 +233,34 @@ class _Interpreter:
                 yield members[first], frame
 
     def _samples(self, visits: Sequence[Visit]) -> Samples:
-        """Return the samples that all providers took in visits of one rung, and keep them."""
+        """Return the samples that all providers took in visits of one pass, and keep them."""
         shown = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
         for visit in visits:
             for kept in visit.records:
                 if isinstance(kept[0], Sampler):
-                    samples = self._samples_of(visit.planned.rung, *kept)
+                    samples = self._samples_of(visit.planned.pass_, *kept)
                     self._sampled.append(samples)
                     shown.append(samples_without_pauses(samples, visit))
         return pl.concat(shown)
 
-    def _samples_of(self, rung: Rung, provider: Provider, records: Records) -> Samples:
+    def _samples_of(self, pass_: Pass, provider: Provider, records: Records) -> Samples:
         none = pl.DataFrame(schema=SAMPLE_SCHEMA)
-        try:
-            samples = provider.samples(records) if isinstance(provider, Sampler) else none
-            return samples.select(*SAMPLE_SCHEMA)
-        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
-            self._note_failure(provider, rung, error)
+        if not isinstance(provider, Sampler):
             return none
+        return guarded(
+            lambda: provider.samples(records).select(*SAMPLE_SCHEMA),
+            lambda error: self._failed(provider, pass_, error, none),
+        )
 
-    def _rows_of(self, rung: Rung, provider: Provider, records: Records) -> SpanRows:
-        try:
-            rows = provider.spans(records)
-            if rows is no_rows():
-                return rows
-            rows = checked(rows)
-        except Exception as error:  # noqa: BLE001  a failing provider costs its level only
-            self._note_failure(provider, rung, error)
-            return concat_rows([])
-        return self._with_inside_costs(self._with_own_ids(rows, provider), provider)
+    def _rows_of(self, pass_: Pass, provider: Provider, records: Records) -> SpanRows:
+        def rows() -> SpanRows:
+            made = provider.spans(records)
+            return made if made is no_rows() else checked(made)
+
+        found = guarded(rows, lambda error: self._failed(provider, pass_, error, no_rows()))
+        if found is no_rows():
+            return found
+        return self._with_inside_costs(self._with_own_ids(found, provider), provider)
 
     def _with_own_ids(self, rows: SpanRows, provider: Provider) -> SpanRows:
         """Return rows whose ids differ from all other providers' ids; the root keeps the id 0."""
@@ -280,15 +283,15 @@ class _Interpreter:
         return with_inside_costs(rows, costs) if costs and rows.height else rows
 
     def _note(self, visits: Sequence[Visit], trees: Trees) -> None:
-        """Count the rows that visits of one rung lost, and those whose parent is not certain."""
-        rung = visits[0].planned.rung
+        """Count the rows that visits of one pass lost, and those whose parent is not certain."""
+        pass_ = visits[0].planned.pass_
         for visit in visits:
             self._note_lost(visit)
         # A device activity without a launch is an orphan too, but is counted once.
-        self._count("orphans", rung, trees.orphans - trees.unlaunched)
-        self._count("no-launch", rung, trees.unlaunched)
-        self._count("ambiguous", rung, trees.ambiguous_parents)
-        self._count("ambiguous-thread", rung, trees.ambiguous_threads)
+        self._count("orphans", pass_, trees.orphans - trees.unlaunched)
+        self._count("no-launch", pass_, trees.unlaunched)
+        self._count("ambiguous", pass_, trees.ambiguous_parents)
+        self._count("ambiguous-thread", pass_, trees.ambiguous_threads)
 
     def _note_lost(self, visit: Visit, level: Level | None = None) -> None:
         """Note what the providers of one level, or of all levels, could not record in a visit."""
@@ -300,33 +303,25 @@ class _Interpreter:
                     self._warnings[TraceWarning(NOTE, sentence)] = None
                 if visit.shared:  # other threads' calls, cut when the providers were disarmed
                     continue
-                self._count("dropped", visit.planned.rung, records.dropped, provider.name)
+                self._count("dropped", visit.planned.pass_, records.dropped, provider.name)
 
-    def _count(self, code: str, rung: Rung, count: int, provider: str = "") -> None:
+    def _count(self, code: str, pass_: Pass, count: int, provider: str = "") -> None:
         if count:
-            self._counts.append(WarningCount(code, rung.name, count, provider))
+            self._counts.append(WarningCount(code, pass_.name, count, provider))
 
-    def _note_failure(self, provider: Provider, rung: Rung, error: Exception) -> None:
+    def _failed(self, provider: Provider, pass_: Pass, error: Exception, none: Samples) -> Samples:
+        """Note that a provider failed, which costs its level only."""
         sentence = (
-            f"xsp could not read the records of {provider.name} in the {rung.name} pass; its spans "
-            f"are missing, the others right. Please report: {type(error).__name__}: {error}"
+            f"xsp could not read the records of {provider.name} in the {pass_.name} pass; its "
+            f"spans are missing, the others right. Please report: {type(error).__name__}: {error}"
         )
         self._warnings[TraceWarning("provider-failed", sentence)] = None
-
-    def _note_unseen_captures(self, nodes: int) -> None:
-        if nodes:
-            sentence = (
-                f"{counted(nodes, 'node')} of CUDA graphs were captured before xsp started, so "
-                "their "
-                "operators and layers are unknown; times are right. Measure a function whose first "
-                "call captures the graph."
-            )
-            self._warnings[TraceWarning("graph-unseen", sentence)] = None
+        return none
 
     def _note_cold_start(self, visits: Sequence[Visit]) -> None:
-        """Note the rungs seen only in the first step, where other rungs were seen later."""
+        """Note the passes seen only in the first step, where other passes were seen later."""
         cold = dict.fromkeys(
-            visit.planned.rung.name for visit in visits if not visit.planned.counts
+            visit.planned.pass_.name for visit in visits if not visit.planned.counts
         )
         if cold and any(visit.planned.counts for visit in visits):
             sentence = (
@@ -334,10 +329,6 @@ class _Interpreter:
                 "its times are those of a cold start. Use more steps or a larger budget."
             )
             self._warnings[TraceWarning("cold-start", sentence)] = None
-
-
-def _faults_per_call(visit: Visit) -> float | None:
-    return None if visit.page_faults is None else visit.page_faults / len(visit.windows)
 
 
 def _without_later(rows: SpanRows, visit: Visit) -> SpanRows:
@@ -390,7 +381,6 @@ def _among(values: pl.Series, known: pl.Series) -> Bools:
 
 
 def _roots(visits: Sequence[Visit]) -> SpanRows:
-    """Return the root of each step of some visits, as rows of the kind region."""
     windows = [
         (visit, name, *window)
         for visit in visits
@@ -410,15 +400,15 @@ def _roots(visits: Sequence[Visit]) -> SpanRows:
 
 
 def _batches(visits: Iterable[Visit]) -> Iterator[list[Visit]]:
-    """Yield visits of one rung together, until they have `_BATCH` steps."""
-    # Rungs are kept apart: their rows have different kinds, and so different trees.
-    waiting: dict[Rung, list[Visit]] = {}
+    """Yield visits of one pass together, until they have `_BATCH` steps."""
+    # Passes are kept apart: their rows have different kinds, and so different trees.
+    waiting: dict[Pass, list[Visit]] = {}
     for visit in visits:
         if visit.shared:  # its steps lie beside others in time
             yield [visit]
             continue
-        batch = waiting.setdefault(visit.planned.rung, [])
+        batch = waiting.setdefault(visit.planned.pass_, [])
         batch.append(visit)
         if sum(len(member.windows) for member in batch) >= _BATCH:
-            yield waiting.pop(visit.planned.rung)
+            yield waiting.pop(visit.planned.pass_)
     yield from waiting.values()

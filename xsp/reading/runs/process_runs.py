@@ -12,7 +12,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
-from xsp.matching import Run, Rung
+from xsp.matching import Pass, Run
 from xsp.trace import DAMAGE
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning, WarningCount
@@ -59,7 +59,7 @@ class ProcessRuns:
             if run.rows is not None
         ]
         if frames:
-            # Rungs may differ in the fields of `attributes`: missing columns become null.
+            # Passes may differ in the fields of `attributes`: missing columns become null.
             pl.concat(frames, how="diagonal_relaxed").write_parquet(folder / _ROWS)
         facts = {
             "runs": [_run_facts(run) for run in self.runs],
@@ -98,9 +98,9 @@ class ProcessRuns:
 
 def _run_facts(run: Run) -> dict[str, Any]:
     return {
-        "kinds": sorted(kind.value for kind in run.rung.kinds),
-        "detail": run.rung.detail,
-        "sampled": run.rung.sampled,
+        "kinds": sorted(kind.value for kind in run.pass_.kinds),
+        "detail": run.pass_.detail,
+        "sampled": run.pass_.sampled,
         "latency_ns": run.latency_ns,
         "round": run.round,
         "began_ns": run.began_ns,
@@ -111,9 +111,9 @@ def _run_facts(run: Run) -> dict[str, Any]:
 
 def _run(fact: Mapping[str, Any], rows: pl.DataFrame | None) -> Run:
     kinds = frozenset(Kind(kind) for kind in fact["kinds"])
-    rung = Rung(kinds, fact["detail"], fact["sampled"])
+    pass_ = Pass(kinds, fact["detail"], fact["sampled"])
     numbers = ("latency_ns", "round", "began_ns", "host_ns", "page_faults")
-    return Run(rung, rows=rows, **{name: fact[name] for name in numbers})
+    return Run(pass_, rows=rows, **{name: fact[name] for name in numbers})
 
 
 def _frames(path: Path) -> dict[int, pl.DataFrame]:

@@ -57,7 +57,8 @@ def with_self_time(
     rows = pl.concat(frames)
     first = np.cumsum([0, *(frame.height for frame in frames)])
     alike = _alike(rows, first)
-    parent = _global_parents(rows, first)
+    parent = rows["parent"].to_numpy()
+    parent = np.where(parent < 0, -1, parent + np.repeat(first[:-1], np.diff(first)))
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     at = innermost(start, end, rows["thread"].fill_null(-1).to_numpy(), parent, samples)
     python = rows["kind"].is_in(_PYTHON).to_numpy()
@@ -85,11 +86,6 @@ def _alike(rows: pl.DataFrame, first: Ints) -> Ints:
     )
 
 
-def _global_parents(rows: pl.DataFrame, first: Ints) -> Ints:
-    parent = rows["parent"].to_numpy()
-    return np.where(parent < 0, -1, parent + np.repeat(first[:-1], np.diff(first)))
-
-
 def innermost(start: Ints, end: Ints, on: Ints, parent: Ints, samples: Samples) -> Ints:
     """Return the number of the innermost span around each sample on its thread, or -1.
 
@@ -108,11 +104,7 @@ def innermost(start: Ints, end: Ints, on: Ints, parent: Ints, samples: Samples) 
             mine = mine[np.argsort(start[mine], kind="stable")]  # parents come before children
             latest = np.searchsorted(start[mine], time[asking], "right") - 1
             found[asking] = np.where(latest >= 0, mine[latest], -1)
-    return _still_open(found, time, end=end, parent=parent)
-
-
-def _still_open(found: Ints, time: Ints, *, end: Ints, parent: Ints) -> Ints:
-    """Return rows, or of those that have ended the nearest ancestor that has not, or -1."""
+    # Of a row that has ended, the nearest ancestor that has not.
     while len(over := np.flatnonzero((found >= 0) & (end[found] < time))):
         found[over] = parent[found[over]]
     return found
@@ -310,11 +302,8 @@ def _decorated(made: Sequence[Call], file: str) -> str:
     >>> _decorated([("no_grad.<locals>.wrapper", "a.py", 1), ("SGD.step", "b.py", 2)], "train.py")
     'SGD.step'
     """
-    named = (name for name, where, _ in made if not _wraps(name, where, file))
-    return next(named, made[0][0])
-
-
-def _wraps(function: str, where: str, file: str) -> bool:
-    """Return whether a function that a file calls is likely to be a decorator's."""
-    local = _LOCAL in function and (where != file or "wrap" in function.rpartition(".")[2])
-    return local or where.endswith(_TORCH_DECORATORS)
+    for name, where, _ in made:
+        wraps = _LOCAL in name and (where != file or "wrap" in name.rpartition(".")[2])
+        if not (wraps or where.endswith(_TORCH_DECORATORS)):
+            return name
+    return made[0][0]

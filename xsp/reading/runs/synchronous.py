@@ -47,14 +47,14 @@ def resolve(
 
     Returns:
         All runs, and how many rows are no longer ambiguous, by the code of their warning and the
-        rung.
+        pass.
     """
     told: Counter[tuple[str, str]] = Counter()
-    timed = [run for run in synchronous if run.rows is not None and run.rung.timed]
+    timed = [run for run in synchronous if run.rows is not None and run.pass_.timed]
     if not timed:
         return list(runs), told
-    deepest = max(run.rung.order for run in timed)
-    seen = observe([run for run in timed if run.rung.order == deepest])
+    deepest = max(run.pass_.order for run in timed)
+    seen = observe([run for run in timed if run.pass_.order == deepest])
     homes = _homes(seen.runs[typical_run(seen, range(len(seen.runs)))])
     return [_resolved(run, homes, told) for run in runs], told
 
@@ -111,7 +111,7 @@ def _resolved(run: Run, homes: pl.DataFrame, told: Counter[tuple[str, str]]) -> 
     )  # calls of the driver, in the runtime's
     settled = np.union1d(row, inside)
     for code in _codes(rows, settled):
-        told[code, run.rung.name] += 1
+        told[code, run.pass_.name] += 1
     along = _launched(rows, parent, row)
     parent[along["row"].to_numpy()] = home[along["at"].to_numpy()]
     parent[row] = home
@@ -180,8 +180,8 @@ def left(counts: Iterable[WarningCount], told: Counter[tuple[str, str]]) -> list
     """Return the counts of rows that are still ambiguous."""
     left, rest = [], Counter(told)
     for each in counts:
-        taken = min(each.count, rest[each.code, each.rung])
-        rest[each.code, each.rung] -= taken
+        taken = min(each.count, rest[each.code, each.pass_])
+        rest[each.code, each.pass_] -= taken
         if each.count > taken:
             left.append(replace(each, count=each.count - taken))
     return left
@@ -198,10 +198,10 @@ def with_latencies(merged: Merged, synchronous: Merged) -> Merged:
     joined = merged.spans.join(latencies, on="span_id", how="left", maintain_order="left")
     field = pl.col("attributes").struct.with_fields(synchronous_ns="synchronous_ns")
     columns = ("runs", "latency_ns", "latency_low_ns", "latency_high_ns")
-    rung = synchronous.spans.head(1).select(pl.lit("synchronous").alias("pass"), *columns)
+    pass_ = synchronous.spans.head(1).select(pl.lit("synchronous").alias("pass"), *columns)
     return replace(
         merged,
-        # A synchronous rung has no overhead or cost per span: these columns become null.
+        # A synchronous pass has no overhead or cost per span: these columns become null.
         spans=joined.with_columns(field).drop("synchronous_ns"),
-        rungs=pl.concat([merged.rungs, rung], how="diagonal_relaxed"),
+        passes=pl.concat([merged.passes, pass_], how="diagonal_relaxed"),
     )

@@ -1,4 +1,4 @@
-"""Recording a program: a flat log of events, in windows of one set of kinds.
+"""Records a program as a flat log of events, in windows of one set of kinds.
 
 `Recorder` (recorder.py) puts hooks in place and makes windows; `Log` (log.py) is what watchers
 append to; `Lottery` (window.py) draws what each window records; `LineSampler` (line_sampler.py)

@@ -36,7 +36,7 @@ _IMPORTLIB = ("<frozen importlib", importlib.__file__)  # files of what makes im
 
 @dataclass(frozen=True, slots=True)
 class LineSamples:
-    """What a thread ran, by samples.
+    """Samples of the lines that a thread ran.
 
     Attributes:
         time_ns: When each sample was taken, shape `[samples]`.
@@ -77,7 +77,7 @@ class LineSampler:
         self._began_ns = 0
 
     def begin(self, frame: FrameType | None) -> None:
-        """Begin to look, if the system allows one more thread: names are no more than welcome.
+        """Start the sampling thread; if the system refuses one, self time has no names.
 
         The thread is none of `threading`'s, so that the program counts as many as without xsp.
 
@@ -98,7 +98,7 @@ class LineSampler:
             self._ended.set()
 
     def end(self) -> None:
-        """End looking; `begin` may begin again."""
+        """Stop the sampling thread; `begin` may start one again."""
         self._over.set()
         self._ended.wait(_PATIENCE_S)
         self._places.clear()  # code objects may hold anything
@@ -127,7 +127,7 @@ class LineSampler:
         return next(interval for interval, until in _INTERVALS if passed < until)
 
     def _look(self, now_ns: int) -> None:
-        """Note what the thread runs; what xsp runs there is no line of the program."""
+        """Note the line that the thread runs; xsp's own lines do not count."""
         frame = interrupted(sys._current_frames().get(self._thread))
         number = -1
         if frame is not None and not frame.f_code.co_filename.startswith(self._own):

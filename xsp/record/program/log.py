@@ -1,4 +1,4 @@
-"""The log of a program: flat lists of events, one for each thread, and what their numbers mean.
+"""Keeps the log of a program: a flat list of events for each thread, and the meaning of numbers.
 
 Watchers and the user's regions append to it while the program runs (`xsp.provider.watching` lists
 the codes). A hook appends a code and a time and returns; nothing is interpreted.
@@ -111,7 +111,7 @@ class RegionFacts:
 
 @dataclass(frozen=True, slots=True)
 class LogData:
-    """What a log holds, as plain data.
+    """Contents of a log, as plain data.
 
     Attributes:
         threads: For each log of a thread its identifier and all entries: code, time, code, …
@@ -197,7 +197,7 @@ class Log:
         log.append(end_ns)
 
     def amend(self, number: int, facts: CallFacts) -> None:
-        """Replace the facts of a call, of which more is known once it was made."""
+        """Replace the facts of a call by those that are known after it was made."""
         self.facts[number] = facts
 
     def died(self, ident: int) -> None:
@@ -293,7 +293,7 @@ class Log:
         log.depth -= 1
 
     def name_layers(self, owner: int, layers: Mapping[int, NamedLayer]) -> None:
-        """Say what the ids of layers mean in calls of one model."""
+        """Name layers by their ids in calls of one model."""
         known = self._layers.setdefault(owner, {})
         for ident, layer in layers.items():
             known.setdefault(ident, []).append(layer)
@@ -308,7 +308,7 @@ class Log:
             self.keeping = False
 
     def skip(self, *, begins: bool) -> None:
-        """Note that what the calling thread does is no part of the program, or is again."""
+        """Leave the calling thread's work out of the program from now on, or count it again."""
         log: ThreadLog = self.local.log or self.begin_thread()
         if begins and not log.skips:
             log.skips = True

@@ -1,4 +1,4 @@
-"""The recorder of a program: puts hooks in place, and records the program in windows.
+"""Puts hooks in place, and records a program in windows.
 
 Watchers (`xsp.provider.ProgramWatcher`) log calls, passes, steps, parts and layers; in windows of
 operators the providers of deeper kinds are armed besides. A window ends where an outermost call
@@ -22,7 +22,7 @@ from types import FrameType
 
 from xsp import tracer
 from xsp.level import Kind
-from xsp.matching import Rung
+from xsp.matching import Pass
 from xsp.provider import (
     END,
     ENTER,
@@ -66,7 +66,7 @@ class Window:
         end_ns: When xsp began to end it; None while it is open.
         thread: The thread whose call began it.
         kept: Providers that were armed, with their records.
-        rung: The kinds of span that providers recorded; None where none was armed.
+        pass_: The kinds of span that providers recorded; None where none was armed.
         between: Whether what happened in it is no part of the program.
     """
 
@@ -76,7 +76,7 @@ class Window:
     thread: int
     end_ns: int | None = None
     kept: tuple[tuple[Provider, Records], ...] = ()
-    rung: Rung | None = None
+    pass_: Pass | None = None
     between: bool = False
 
 
@@ -183,7 +183,7 @@ class Recorder:
         self._logged |= {Kind.LAYER} & self._kinds if logs_layers else frozenset()
         every = all(watcher.name in self._loggers for watcher in self.session.watchers)
         deep = self._kinds - {Kind.REGION} - ({Kind.LAYER} if every else frozenset())
-        self._deepest = Rung(frozenset(deep))
+        self._deepest = Pass(frozenset(deep))
         self.lottery = Lottery(self._seed, layers=Kind.LAYER in self._logged, operators=bool(deep))
         self.log.until = 0
         for made_watcher in tuple(self.watchers):
@@ -224,7 +224,7 @@ class Recorder:
         self._children_s = max(_children_s() - self._children_s, 0.0)
 
     def abandon(self) -> None:
-        """Take all hooks out in the child of a fork: what is measured is the parent's."""
+        """Take all hooks out in the child of a fork, for the parent is measured."""
         self._ended = True
         self.log.until = _NEVER
         tracer.attach(None)
@@ -348,11 +348,11 @@ class Recorder:
             kinds = self._deepest.kinds
             if detail and not any(kind.order > Kind.CALL.order for kind in kinds):
                 kinds = frozenset(kind for kind in kinds if kind is not Kind.CALL) or kinds
-            rung = Rung(kinds, detail=detail)
+            pass_ = Pass(kinds, detail=detail)
             self._armed = ExitStack()
-            recording = self.session.recording(rung, whole_model=False, logged=self._loggers)
+            recording = self.session.recording(pass_, whole_model=False, logged=self._loggers)
             kept = self._armed.enter_context(recording)
-            window.rung = rung
+            window.pass_ = pass_
             self._kept = kept
         log.layers = records >= Recorded.LAYERS and Kind.LAYER in self._logged
         log.deep = records >= Recorded.OPERATORS
@@ -403,7 +403,7 @@ class Recorder:
         return True
 
     def _cost(self, now_ns: int) -> float:
-        """Return about which part of the present window's time recording took."""
+        """Return the share of the present window's time that recording took, about."""
         size, (before, since_ns) = self.log.size(), self._sized
         self._sized = size, now_ns
         lasted_ns = max(now_ns - since_ns, 1)
@@ -417,7 +417,7 @@ class Recorder:
         if window is None or window.end_ns is not None:
             return
         window.end_ns = max(now_ns, window.begin_ns)  # another thread may just have begun it
-        if window.rung is not None:
+        if window.pass_ is not None:
             self._armed.close()
             window.kept = tuple(self._kept)
             self._kept = []

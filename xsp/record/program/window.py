@@ -1,4 +1,4 @@
-"""Windows: which kinds of span are recorded in each stretch of a program, and for how long.
+"""Draws the windows of a program: the kinds of span that each records, and its length.
 
 A window records one set of kinds for all groups of calls. Kinds come from a shuffled deck, so that
 drift hits all alike and a program of twenty calls meets each of them:
@@ -17,7 +17,7 @@ from enum import IntEnum
 
 
 class Records(IntEnum):
-    """What a window records besides calls, passes, steps and parts."""
+    """Kind of a window: the spans that it records besides calls, passes, steps and parts."""
 
     NOTHING = 0
     LAYERS = 1
@@ -92,18 +92,18 @@ class Lottery:
         return self.deep < FEWEST_DEEP or self.deep_ns < share * elapsed_ns
 
     def took(self, paused_ns: int, lasted_ns: int) -> None:
-        """Note what arming and disarming for a window of operators took, and how long it lasted."""
+        """Note the length of a window of operators, and the time to arm and disarm for it."""
         self.deep_ns += paused_ns + int(_RECORDING * lasted_ns)
 
     @staticmethod
     def length_ns(records: Records, elapsed_ns: int) -> int:
-        """Return for how long a window lasts that begins so long after the program did."""
+        """Return the length of a window, by the time since the program began."""
         longest = LONGEST_DEEP_NS if records >= Records.OPERATORS else LONGEST_NS
         return min(elapsed_ns // _SHARE, longest)
 
     @staticmethod
     def units(records: Records, units: int) -> int:
-        """Return for how many passes (or calls) a window lasts, among ranks, after so many."""
+        """Return the length of a window among ranks, in passes or calls, by the number so far."""
         return 1 if records >= Records.OPERATORS else min(max(units // _SHARE, 1), 32)
 
     def anew(self) -> Lottery:

@@ -24,7 +24,7 @@ _PIECE = 4 << 20  # bytes; the store takes values of up to 8 MiB
 
 
 class Channel(Protocol):
-    """Where ranks leave bytes for each other. No method raises."""
+    """Channel through which ranks exchange bytes. No method raises."""
 
     @property
     def gone(self) -> bool:

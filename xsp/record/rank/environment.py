@@ -24,7 +24,7 @@ _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which process of a distributed program this is.
+    """Identity of a process of a distributed program.
 
     Attributes:
         rank: Number of the process, from 0.

@@ -1,8 +1,8 @@
-"""Evaluates the model on planned rungs and keeps raw records; nothing is interpreted.
+"""Calls the model in planned passes and keeps raw records; nothing is interpreted.
 
-`Session.visit` arms the providers of a rung, times some steps of the model and keeps what
+`Session.visit` arms the providers of a pass, times some steps of the model and keeps what
 was recorded. Its way through the files: `registry` finds the providers, `selection` keeps those
-that serve the levels asked for, `plan` says which rung comes next, `recorder` visits the rung,
+that serve the levels asked for, `plan` says which pass comes next, `recorder` visits the pass,
 `visit` holds what was asked for and the result; while warming up, `calibration` finds what
 recording costs inside of spans. Beside this way: `exclusive` (one measurement at a time),
 `environment` (this machine and its software), `disturbance` (what makes its latencies vary) and

@@ -1,4 +1,4 @@
-"""Exclusive measuring: a block of code in, run only while nothing else in the process measures."""
+"""Lets one measurement at a time run in a process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Plans the next visit by the latencies of the steps so far.
 
-A plan says which rung is visited next, for how many steps, and when the measurement is
-enough. Three rounds of a ladder with the rungs bare, layer and op:
+A plan says which pass is visited next, for how many steps, and when the measurement is
+enough. Three rounds of a ladder with the passes bare, layer and op:
 
     warming up   op, bare, bare, bare, layer      gives no latencies
     round 0      bare, layer, op
@@ -24,7 +24,7 @@ import numpy as np
 from xsp.level import Kind
 from xsp.matching import (
     FEWEST_ROUNDS,
-    Rung,
+    Pass,
     Series,
     SlowLevel,
     half_width,
@@ -50,57 +50,57 @@ MOST_SAMPLED = 2000  # steps in which samples are taken, at most
 
 
 class Plan:
-    """Asks for visits until the model's latency on every rung is known well enough.
+    """Asks for visits until the model's latency on every pass is known well enough.
 
-    Each round visits every rung once, in an order of its own, and every second round in the
-    reverse order of the one before, so that drift of the machine, and what one rung leaves in the
-    caches, hits all rungs alike. The bare rung comes first (the deepest, if the model is warm) and
+    Each round visits every pass once, in an order of its own, and every second round in the
+    reverse order of the one before, so that drift of the machine, and what one pass leaves in the
+    caches, hits all passes alike. The bare pass comes first (the deepest, if the model is warm) and
     last. Rounds are spread over seconds, for a fraction of one shows that moment alone.
 
     Args:
-        rungs: The ladder, bare rung first; rungs that give no latency may be among them.
+        passes: The ladder, bare pass first; passes that give no latency may be among them.
         settings: When the measurement is enough.
     """
 
-    def __init__(self, rungs: Sequence[Rung], settings: Settings) -> None:
+    def __init__(self, passes: Sequence[Pass], settings: Settings) -> None:
         self.settings = settings
-        self._warm = not settings.warmup  # so that the deepest rung comes first
-        self.latencies: dict[Rung, list[int]] = defaultdict(list)
-        self._rounds: dict[Rung, list[int]] = defaultdict(list)
-        self._began_ns: dict[Rung, list[int]] = defaultdict(list)
+        self._warm = not settings.warmup  # so that the deepest pass comes first
+        self.latencies: dict[Pass, list[int]] = defaultdict(list)
+        self._rounds: dict[Pass, list[int]] = defaultdict(list)
+        self._began_ns: dict[Pass, list[int]] = defaultdict(list)
         self.spent_ns = 0
         self._begun = -1  # the latest round of which a visit was made
         self._first_ns = 0  # when the first round began
         self._latest_ns = 0  # when the latest round began
         self._spent_before_ns = 0  # until the latest round began
         self._now_ns = 0  # when the last visit ended
-        self._timed = [rung for rung in rungs if rung.timed]
-        self._detailed = [rung for rung in rungs if rung.detail]
-        self._sampling = [rung for rung in rungs if rung.sampled]
+        self._timed = [pass_ for pass_ in passes if pass_.timed]
+        self._detailed = [pass_ for pass_ in passes if pass_.detail]
+        self._sampling = [pass_ for pass_ in passes if pass_.sampled]
         self._round = -1
         self._quickest_ns: int | None = None  # latency of a warm-up step
         self._ask_at = FEWEST_ROUNDS
         self._last_round = False
         self._slow = False
         # A first step on a device may compile; that of a CPU tells of the others.
-        self._unjudged = int(any(Kind.KERNEL in rung.kinds for rung in rungs))
+        self._unjudged = int(any(Kind.KERNEL in pass_.kinds for pass_ in passes))
         self._level_dominates = False  # whether the machine moves more than rounds differ
         # A profiler's first use in a process can take seconds. The first step is on the
-        # deepest rung: the trace is made of it if the user ends the measurement then. On a device
+        # deepest pass: the trace is made of it if the user ends the measurement then. On a device
         # the first steps capture CUDA graphs, and only their records tell what later
         # replays stand for.
         if self._warm:  # profilers are armed
-            self._queue = [PlannedVisit(rung, 0) for rung in self._timed]
+            self._queue = [PlannedVisit(pass_, 0) for pass_ in self._timed]
         else:
             deepest = max(
-                (*self._timed, *self._detailed, *self._sampling), key=lambda rung: rung.order
+                (*self._timed, *self._detailed, *self._sampling), key=lambda pass_: pass_.order
             )
             on_device = Kind.KERNEL in deepest.kinds
             first = deepest if on_device else self._timed[-1]
             often = deepest if on_device else self._timed[0]
-            others = [rung for rung in self._timed if rung not in (first, often)]
+            others = [pass_ for pass_ in self._timed if pass_ not in (first, often)]
             more = self.settings.warmup - (first == often)
-            self._queue = [PlannedVisit(rung) for rung in (first, *[often] * more, *others)]
+            self._queue = [PlannedVisit(pass_) for pass_ in (first, *[often] * more, *others)]
 
     @property
     def done(self) -> bool:
@@ -114,7 +114,7 @@ class Plan:
             return 1.0
         by_time = self.spent_ns / 1e9 / self.settings.budget_s
         if self.settings.runs:
-            fewest = min(len(self.latencies[rung]) for rung in self._timed)
+            fewest = min(len(self.latencies[pass_]) for pass_ in self._timed)
             return min(0.99, max(by_time, fewest / self.settings.runs))
         return min(0.99, by_time)
 
@@ -126,7 +126,7 @@ class Plan:
     @property
     def fell_short(self) -> bool:
         """Whether the budget ran out before there were as many steps as asked for."""
-        fewest = min((len(self.latencies[rung]) for rung in self._timed), default=0)
+        fewest = min((len(self.latencies[pass_]) for pass_ in self._timed), default=0)
         return self.done and fewest < (self.settings.runs or 0)
 
     def next(self) -> PlannedVisit | None:
@@ -141,7 +141,7 @@ class Plan:
         began_ns: int,
         ended_ns: int,
     ) -> None:
-        """Take note that a visit was made.
+        """Count a visit.
 
         Args:
             planned: The visit, as `next` gave it.
@@ -162,9 +162,9 @@ class Plan:
         if latencies and not planned.counts:
             self._quickest_ns = min(self._quickest_ns or latencies[0], *latencies)
         if planned.counts:
-            self.latencies[planned.rung].extend(latencies)
-            self._rounds[planned.rung].extend([planned.round] * len(latencies))
-            self._began_ns[planned.rung].extend([began_ns] * len(latencies))
+            self.latencies[planned.pass_].extend(latencies)
+            self._rounds[planned.pass_].extend([planned.round] * len(latencies))
+            self._began_ns[planned.pass_].extend([began_ns] * len(latencies))
         if not self._queue and not self._last_round:
             self._queue += self._closing() if self._enough() else self._next_round()
 
@@ -177,7 +177,7 @@ class Plan:
             self._queue = [
                 each if each.counts else replace(each, calls=0)
                 for each in self._queue
-                if each.counts or each.rung.kinds
+                if each.counts or each.pass_.kinds
             ]
 
     @property
@@ -191,14 +191,14 @@ class Plan:
         self._round += 1
         latency_ns = self._typical()
         order = self._timed
-        if self._round > 1:  # shuffled, so that no rung always follows the same rung
+        if self._round > 1:  # shuffled, so that no pass always follows the same pass
             order = random.Random(self._round // 2).sample(order, len(order))
-        # The other way round, so that drift makes no rung slower; deepest first if nothing was
+        # The other way round, so that drift makes no pass slower; deepest first if nothing was
         # recorded before, for there may be one step only.
         if self._round % 2 != self._warm:
             order = order[::-1]
         calls, untimed = self._size(latency_ns)
-        visits = [PlannedVisit(rung, calls, untimed, self._round) for rung in order]
+        visits = [PlannedVisit(pass_, calls, untimed, self._round) for pass_ in order]
         due_ns = self._latest_ns + math.ceil(1e9 * self._round_s)
         if self._round == 0 or due_ns <= self._now_ns:
             return visits
@@ -234,9 +234,9 @@ class Plan:
     def _closing(self) -> list[PlannedVisit]:
         self._last_round = True
         _, untimed = self._size(self._typical())
-        # The visits of rungs for what costs time, which are made once.
-        rungs, self._detailed = self._detailed, []
-        details = [PlannedVisit(rung, 1, 0, self._round) for rung in rungs]
+        # The visits of passes for what costs time, which are made once.
+        passes, self._detailed = self._detailed, []
+        details = [PlannedVisit(pass_, 1, 0, self._round) for pass_ in passes]
         detail = [*details, *self._samples()]
         # As many steps as the first rounds had, so that the two ends can be compared.
         calls = 1 if self._slow else 3
@@ -256,10 +256,9 @@ class Plan:
         return self.spent_ns + coming_ns >= self.settings.budget_s * 1e9
 
     def _samples(self) -> list[PlannedVisit]:
-        """Return the visits in which samples are taken."""
         # While Python is sampled steps may be many times slower.
         sized = self._sampled(), 0, self._round, int(self._most_sampled_ns)
-        return [PlannedVisit(rung, *sized) for rung in self._sampling]
+        return [PlannedVisit(pass_, *sized) for pass_ in self._sampling]
 
     def _sampled(self) -> int:
         """Return in how many steps samples are taken: some hundred samples are enough."""
@@ -271,8 +270,8 @@ class Plan:
 
     @property
     def _most_sampled_ns(self) -> float:
-        """For how long samples are taken."""
-        # A plan of the bare rung alone has the rest of its budget for the rungs without latencies.
+        """Longest time, in ns, for which samples are taken."""
+        # A plan of the bare pass alone has the rest of its budget for the passes without latencies.
         share = SAMPLED_SHARE if len(self._timed) > 1 else 0.5
         return min(SAMPLED_NS, share * self.settings.budget_s * 1e9)
 
@@ -281,7 +280,7 @@ class Plan:
             return False
         if not self._timed or self._spent:
             return True
-        fewest = min(len(self.latencies[rung]) for rung in self._timed)
+        fewest = min(len(self.latencies[pass_]) for pass_ in self._timed)
         if self.settings.runs:
             return fewest >= self.settings.runs
         rounds = self._round + 1
@@ -290,14 +289,14 @@ class Plan:
         if rounds < self._ask_at or self.lasted_s < self._spread_s:
             return False
         self._ask_at = math.ceil(rounds * 1.1)  # the intervals take as long as a visit, or longer
-        # Whether the model's latency is known well enough on every rung.
+        # Whether the model's latency is known well enough on every pass.
         samples = [
             Series(
-                np.array(self._began_ns[rung]),
-                np.array(self._rounds[rung]),
-                np.array(self.latencies[rung], dtype=np.float64),
+                np.array(self._began_ns[pass_]),
+                np.array(self._rounds[pass_]),
+                np.array(self.latencies[pass_], dtype=np.float64),
             )
-            for rung in self._timed
+            for pass_ in self._timed
         ]
         level = slow_level(samples)
         within = max(self._half_width(each, level) for each in samples)
@@ -305,7 +304,7 @@ class Plan:
         return math.hypot(within, level.half_width) <= self.settings.precision
 
     def _half_width(self, sample: Series, level: SlowLevel) -> float:
-        """Return half of the 95 % interval of a rung's latency within the run, as a fraction."""
+        """Return half of the 95 % interval of a pass's latency within the run, as a fraction."""
         steady = (sample.values / level.drift(sample.began_ns))[:, None]
         half = half_width(steady, self.settings.statistic, rounds=sample.rounds)
         return float(half[0] / trimmed_mean(steady)[0])

@@ -1,4 +1,4 @@
-"""Evaluates the model on each planned rung, and keeps times and raw records.
+"""Calls the model in each planned pass, and keeps times and raw records.
 
 Nothing is interpreted while the model runs; `xsp.reading.runs` interprets the visits afterwards.
 """
@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any
 
 from xsp.clock import Clock, SystemClock
+from xsp.errors import guarded
 from xsp.level import Kind
-from xsp.matching import Rung
+from xsp.matching import Pass
 from xsp.provider import (
     Awaiting,
     Fingerprinting,
@@ -44,12 +45,12 @@ _MOST_UNOBSERVED = 1_000_000
 
 
 class Session:
-    """Evaluates the model on one rung after the other, in this process.
+    """Calls the model in one pass after the other, in this process.
 
     Args:
-        providers: Providers; each is armed on the rungs that record one of its kinds.
+        providers: Providers; each is armed on the passes that record one of its kinds.
         clock: The clock that times the steps; by default the machine's.
-        kinds: Kinds of span that the deepest rung of the measurement records.
+        kinds: Kinds of span that the deepest pass of the measurement records.
 
     Attributes:
         origin: When the session was made, and inside which OpenTelemetry span.
@@ -73,7 +74,7 @@ class Session:
         self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
         self._kinds = kinds
         self._warnings: dict[tuple[str, str], TraceWarning] = {}
-        self._broken: set[tuple[str, Rung | None]] = set()
+        self._broken: set[tuple[str, Pass | None]] = set()
         self._observers: tuple[str, ...] | None = None
         self._synchronize = tuple(watcher.synchronize for watcher in self.watchers)
         # Of frameworks whose calls return before their outputs are computed.
@@ -106,11 +107,11 @@ class Session:
         call: ModelCall,
         prepare: Callable[[], object] | None = None,
     ) -> list[int]:
-        """Evaluate as often as planned, and return the latencies of the timed steps in ns.
+        """Call the model as often as planned, and return the latencies of the timed steps in ns.
 
         Args:
             planned: The visit, as the plan asked for it.
-            call: The call that is evaluated.
+            call: The call of the model.
             prepare: Called before each step, outside of what is timed.
         """
         if planned.pause_until_ns:
@@ -120,8 +121,8 @@ class Session:
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings, most_ns = Readings(), planned.most_ns
         if not planned.counts:
-            self.calibrate(planned.rung)
-        with self.recording(planned.rung, whole_model=call.whole_model) as records:
+            self.calibrate(planned.pass_)
+        with self.recording(planned.pass_, whole_model=call.whole_model) as records:
             for number in range(planned.untimed + planned.calls):
                 if number == planned.untimed:
                     readings.start()
@@ -160,12 +161,12 @@ class Session:
 
     @contextmanager
     def recording(
-        self, rung: Rung, *, whole_model: bool, logged: Collection[str] = ()
+        self, pass_: Pass, *, whole_model: bool, logged: Collection[str] = ()
     ) -> Iterator[list[tuple[Provider, Records]]]:
-        """Arm the providers of a rung for the `with` block.
+        """Arm the providers of a pass for the `with` block.
 
         Args:
-            rung: The rung.
+            pass_: The pass.
             whole_model: Whether every step in the block is a call of the model itself.
             logged: Names of providers that record no layers, as a program's log has these.
 
@@ -178,20 +179,20 @@ class Session:
             if self._observers:
                 self.warning("observed", _OBSERVED.format(", ".join(self._observers)))
         request = Request(
-            rung.kinds,
-            detail=rung.detail,
-            sampled=rung.sampled,
+            pass_.kinds,
+            detail=pass_.detail,
+            sampled=pass_.sampled,
             whole_model=whole_model,
             measured=self._kinds,
         )
         records: list[tuple[Provider, Records]] = []
         with ExitStack() as stack:
-            for provider in self._wanted(rung):
+            for provider in self._wanted(pass_):
                 asked = request
                 if provider.name in logged:
                     asked = replace(request, kinds=request.kinds - {Kind.LAYER})
-                if self._guard(provider, rung, "start", provider.start, self.clock, asked):
-                    stack.callback(self._stop, provider, rung, records)
+                if self._guard(provider, pass_, "start", provider.start, self.clock, asked):
+                    stack.callback(self._stop, provider, pass_, records)
             yield records
 
     def synchronize(self) -> bool:
@@ -201,13 +202,13 @@ class Session:
             waited |= wait() is not False  # or does not say
         return waited
 
-    def calibrate(self, rung: Rung) -> None:
-        """Make empty spans of the rung's kinds, once for each provider and kind.
+    def calibrate(self, pass_: Pass) -> None:
+        """Make empty spans of the pass's kinds, once for each provider and kind.
 
         No provider is armed meanwhile.
         """
-        for provider in self._wanted(rung):
-            for kind in sorted(rung.kinds, key=lambda kind: kind.order):
+        for provider in self._wanted(pass_):
+            for kind in sorted(pass_.kinds, key=lambda kind: kind.order):
                 at = (provider.name, kind)
                 if at not in self._calibrations:
                     make = partial(calibrate, provider, kind, self.clock, self._kinds)
@@ -216,42 +217,43 @@ class Session:
                         self._calibrations[at] = made[0] if made else None
 
     def _stop(
-        self, provider: Provider, rung: Rung, records: list[tuple[Provider, Records]]
+        self, provider: Provider, pass_: Pass, records: list[tuple[Provider, Records]]
     ) -> None:
-        kept = self._guard(provider, rung, "stop", provider.stop)
+        kept = self._guard(provider, pass_, "stop", provider.stop)
         if kept:
             records.append((provider, kept[0]))
 
-    def _wanted(self, rung: Rung) -> list[Provider]:
+    def _wanted(self, pass_: Pass) -> list[Provider]:
         return [
             provider
             for provider in self.providers
-            if provider.kinds & rung.kinds and (provider.name, rung) not in self._broken
+            if provider.kinds & pass_.kinds and (provider.name, pass_) not in self._broken
         ]
 
     def _guard(
         self,
         provider: Provider,
-        rung: Rung | None,
+        pass_: Pass | None,
         verb: str,
         function: Callable[..., Any],
         *args: Any,
     ) -> tuple[Any] | None:
         """Return the result of `function` in a tuple; if it fails, note a warning, return None."""
-        where = f" on the {rung.name} pass" if rung else ""
+        where = f" on the {pass_.name} pass" if pass_ else ""
         result = self.attempt(
             partial(function, *args),
             f"{provider.name} failed to {verb}{where} and was left out of it, so what it sees "
             "is missing there",
         )
         if result is None:
-            self._broken.add((provider.name, rung))
+            self._broken.add((provider.name, pass_))
         return result
 
     def attempt(self, function: Callable[[], Any], failure: str) -> tuple[Any] | None:
         """Return the result of `function` in a tuple; if it fails, note why and return None."""
-        try:
-            return (function(),)
-        except Exception as error:  # noqa: BLE001  # a provider must never reach the user's call
-            self.warning("provider-failed", f"{failure}: {type(error).__name__}: {error}")
-            return None
+        return guarded(
+            lambda: (function(),),
+            lambda error: self.warning(
+                "provider-failed", f"{failure}: {type(error).__name__}: {error}"
+            ),
+        )

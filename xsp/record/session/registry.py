@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 
-from xsp.errors import ProviderError
+from xsp.errors import ProviderError, guarded
 from xsp.level import Kind, Level
 from xsp.provider import Provider, SelfDiagnosing
 
@@ -76,24 +76,18 @@ def listed_providers() -> tuple[Listed, ...]:
 
 def unavailable(provider: Provider) -> str | None:
     """Return why a provider cannot work here, also if asking it raised; None if it can."""
-    try:
-        return provider.unavailable()
-    except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
-        return f"provider {provider.name!r} failed when asked whether it can work: {_said(error)}"
+    failed = f"provider {provider.name!r} failed when asked whether it can work"
+    return guarded(provider.unavailable, lambda error: f"{failed}: {_said(error)}")
 
 
 def _listed(provider: Provider) -> Listed:
     reason = unavailable(provider)
     kinds = tuple(kind for kind in Kind if kind in provider.kinds)
-    remark = _remark(provider) if reason is None and isinstance(provider, SelfDiagnosing) else None
+    remark = None
+    if reason is None and isinstance(provider, SelfDiagnosing):
+        failed = "failed when asked how exact it is"
+        remark = guarded(provider.remark, lambda error: f"{failed}: {_said(error)}")
     return Listed(provider.name, provider.level, kinds, reason, remark)
-
-
-def _remark(provider: SelfDiagnosing) -> str | None:
-    try:
-        return provider.remark()
-    except Exception as error:  # noqa: BLE001  a provider's failure costs its level only
-        return f"failed when asked how exact it is: {_said(error)}"
 
 
 def validate(candidate: object) -> Provider:
@@ -160,12 +154,14 @@ def load(points: Iterable[EntryPoint]) -> _Entries:
 
 
 def _loaded(point: EntryPoint) -> Provider | Broken:
-    try:
+    def broken(error: Exception) -> Broken:
+        failed = f"{point.value} cannot be loaded: {_said(error)}"
+        return Broken(point.name, str(error) if isinstance(error, ProviderError) else failed)
+
+    def load() -> Provider | Broken:
         return validate(point.load()())
-    except ProviderError as error:
-        return Broken(point.name, str(error))
-    except Exception as error:  # noqa: BLE001  a third party's module may raise anything
-        return Broken(point.name, f"{point.value} cannot be loaded: {_said(error)}")
+
+    return guarded(load, broken)
 
 
 def _in_order(entries: Iterable[Provider | Broken]) -> _Entries:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from xsp.level import MEASURED, Kind, Level
-from xsp.matching import Rung, ladder
+from xsp.matching import Pass, ladder
 from xsp.provider import Provider, Sampler, Watcher
 from xsp.record.session import registry
 
@@ -26,23 +26,23 @@ class Selection:
     levels: dict[str, str]
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
-        """The ladder, bare rung first, and the rungs that give no latencies.
+    def passes(self) -> tuple[Pass, ...]:
+        """The ladder, bare pass first, and the passes that give no latencies.
 
-        These are a rung for attributes that cost time, without library calls unless there are
-        kernels below them, for such calls tell all they know on the timed rungs; and one for
+        These are a pass for attributes that cost time, without library calls unless there are
+        kernels below them, for such calls tell all they know on the timed passes; and one for
         samples of what Python runs, without the kinds that Python cannot be the time between.
         """
-        rungs = ladder(self.kinds)
+        passes = ladder(self.kinds)
         if not self.kinds - {Kind.REGION}:
-            return rungs
+            return passes
         shallow = frozenset(kind for kind in self.kinds if kind.order <= Kind.OP.order)
         below_calls = any(kind.order > Kind.CALL.order for kind in self.kinds)
         costly = self.kinds if below_calls or shallow == {Kind.REGION} else shallow
-        rungs = (*rungs, Rung(costly, detail=True))
+        passes = (*passes, Pass(costly, detail=True))
         if not any(isinstance(provider, Sampler) for provider in self.providers):
-            return rungs
-        return (*rungs, Rung(shallow, sampled=True))
+            return passes
+        return (*passes, Pass(shallow, sampled=True))
 
 
 def select(levels: Iterable[Level], *, operators: bool = True) -> Selection:

@@ -12,11 +12,11 @@ from xsp.matching import ranks_of
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How a measurement is to be made.
+    """Settings of a measurement.
 
     Attributes:
         levels: Levels asked for.
-        runs: Steps on every rung; None: until the model's latency is precise enough.
+        runs: Steps on every pass; None: until the model's latency is precise enough.
         budget_s: Seconds after which the measurement ends, precise enough or not.
         precision: Half width of the 95 % interval of the model's latency, as a fraction of the
             latency, that is precise enough.

@@ -1,4 +1,4 @@
-"""Visits of a rung: as a plan asks for them, and, a session's output, with times and records."""
+"""Visits of a pass: as a plan asks for them, and, a session's output, with times and records."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xsp.level import Kind
-from xsp.matching import Rung
+from xsp.matching import Pass
 from xsp.provider import Provider, Records
 from xsp.record.session.interruption import page_faults
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedVisit:
-    """One visit of a rung, as the plan asks for it.
+    """One visit of a pass, as the plan asks for it.
 
     Attributes:
-        rung: The rung, which says what is recorded.
+        pass_: The pass, which says what is recorded.
         steps: How many steps are timed.
         untimed: How many warm-up steps come before the timed ones, to replace what the
             last visit left in the caches.
@@ -26,7 +26,7 @@ class PlannedVisit:
             without being observed.
     """
 
-    rung: Rung
+    pass_: Pass
     calls: int = 1
     untimed: int = 0
     round: int = -1
@@ -41,7 +41,7 @@ class PlannedVisit:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """Times and raw records of one visit of a rung, uninterpreted.
+    """Times and raw records of one visit of a pass, uninterpreted.
 
     Attributes:
         planned: The visit as the plan asked for it.
@@ -81,10 +81,10 @@ class Visit:
 def counting(visits: Sequence[Visit]) -> list[Visit]:
     """Return the visits whose steps count as runs.
 
-    A rung's visits of warming up count only if the rung has no other visits.
+    A pass's visits of warming up count only if the pass has no other visits.
     """
-    warm = {visit.planned.rung for visit in visits if visit.planned.counts}
-    return [visit for visit in visits if visit.planned.counts or visit.planned.rung not in warm]
+    warm = {visit.planned.pass_ for visit in visits if visit.planned.counts}
+    return [visit for visit in visits if visit.planned.counts or visit.planned.pass_ not in warm]
 
 
 def worth_keeping(visits: Sequence[Visit]) -> list[Visit]:
@@ -94,7 +94,7 @@ def worth_keeping(visits: Sequence[Visit]) -> list[Visit]:
     what later replays of a graph stand for.
     """
     sure = {id(visit) for visit in counting(visits)}
-    return [v for v in visits if id(v) in sure or Kind.KERNEL in v.planned.rung.kinds]
+    return [v for v in visits if id(v) in sure or Kind.KERNEL in v.planned.pass_.kinds]
 
 
 class Readings:

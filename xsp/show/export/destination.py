@@ -49,7 +49,7 @@ _CHOICES = (
     f"destinations are {FORMS}, files that end in {', '.join(_SUFFIXES)}, "
     "and OpenTelemetry span exporters"
 )
-# Kinds whose spans are linked to the run of a rung: the kinds that the rung adds.
+# Kinds whose spans are linked to the run of a pass: the kinds that the pass adds.
 _LINKED = {
     kind.value: [other.value for other in Kind if other.order == kind.order] for kind in Kind
 }
@@ -72,7 +72,7 @@ def export(
             `.speedscope.json`, `.folded`, `.parquet`), or an OpenTelemetry `SpanExporter`.
         max_spans: Most spans; a larger trace is reduced. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for other viewers' files and Parquet.
-        typical_runs: Whether to export a typical run of every rung as well, as a trace of its
+        typical_runs: Whether to export a typical run of every pass as well, as a trace of its
             own that the spans link to.
         parent: W3C `traceparent` of the span to hang the root under, instead of
             the one that the trace was measured inside of.
@@ -207,16 +207,16 @@ def _pictures(
 ) -> list[Picture]:
     """Return the picture of a trace, then those of its typical runs.
 
-    A merged span is linked to the run of the rung that its latency is from.
+    A merged span is linked to the run of the pass that its latency is from.
     """
     runs, linked = [], []
-    rungs = trace.typical_runs.partition_by("pass", maintain_order=True) if typical_runs else []
-    for run in rungs:
-        rung = run["pass"][0]
+    passes = trace.typical_runs.partition_by("pass", maintain_order=True) if typical_runs else []
+    for run in passes:
+        pass_ = run["pass"][0]
         # A run is a trace of its own: under the caller's span it would stand beside the merged
         # trace.
         own = {
-            "name": f"{trace.metadata.get('name') or 'trace'} ({rung} run)",
+            "name": f"{trace.metadata.get('name') or 'trace'} ({pass_} run)",
             "warnings": (),
             "traceparent": None,
             "tracestate": "",
@@ -233,6 +233,6 @@ def _pictures(
         exact = pl.struct(exact=pl.lit(None, pl.Boolean))
         as_trace = known.with_columns(**nothing).select(*SPAN_SCHEMA, attributes=exact)
         runs.append(Picture(reduce(as_trace, most), {**trace.metadata, **own}))
-        linked.append(Linked(tuple(_LINKED[rung]), runs[-1].identity))
+        linked.append(Linked(tuple(_LINKED[pass_]), runs[-1].identity))
     reduced = reduce(trace.spans, most)
     return [Picture(reduced, trace.metadata, parent=parent, linked=tuple(linked)), *runs]

@@ -181,7 +181,7 @@ class Stacks:
             yield self.tracks[index], rows[index]
 
     def elsewhere(self, row: int) -> list[int]:
-        """Return the rows of what the outermost span of a track lies in, from the root down."""
+        """Return the rows of the spans around the outermost span of a track, from the root down."""
         rows = []
         while (row := self.parents[row]) >= 0:
             rows.append(row)

@@ -250,5 +250,5 @@ def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
 
 def _warnings(metadata: Mapping[str, Any]) -> Iterator[Event]:
     if said := warning_lines(metadata):
-        mark = {"ph": "i", "s": "p", "cat": "problem", "name": f"warnings: {len(said)}"}
+        mark = {"ph": "i", "s": "p", "cat": "warning", "name": f"warnings: {len(said)}"}
         yield mark | {"pid": _HOST, "tid": 1, "ts": 0.0, "args": {"warnings": said}}

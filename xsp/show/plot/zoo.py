@@ -534,7 +534,6 @@ def _boxes(shown: _Map, columns: Sequence[str]) -> figure:
 
 
 def _write(drawn: figure, boxes: pl.DataFrame, x: list[str], y: list[str]) -> None:
-    """Write the large shares into their boxes."""
     large = [at for at, share in enumerate(boxes["share_pct"]) if share >= _SAID_PCT]
     shares = [boxes["share_pct"][at] for at in large]
     source = ColumnDataSource(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from xsp.errors import guarded
 from xsp.provider import CallFacts, Inputs, ModelCall, State
 from xsp_levels.framework.keras.backend import backend
 from xsp_levels.framework.keras.entry_point import CallEntryPoint, call_entry_point
@@ -145,7 +146,7 @@ class KerasCall(ModelCall):
         return getattr(self.function, "__self__", self.function)
 
     def states(self) -> Iterator[State]:
-        """Yield the variables that no training changes, and what gives seeds to operators."""
+        """Yield the variables that training does not change, and the seeds of operators."""
         for variable in self.model().non_trainable_variables:
             name = f"the variable {variable.path}"
             yield State(name, partial(_numbers, variable), variable.assign)
@@ -166,11 +167,12 @@ def inputs_of(args: tuple[Any, ...], kwargs: Any) -> Inputs:
     Of an iterator those of its elements. Nothing for arguments that cannot be looked at, or whose
     sizes are known to the graph alone.
     """
-    try:
+
+    def shapes() -> Inputs:
         given = (*(getattr(value, "element_spec", value) for value in args), kwargs)
-        found = [shape_of(tensor) for tensor in tensors(given)]
-    except Exception:  # noqa: BLE001  the user's own objects may raise anything
-        return ()
+        return tuple(shape_of(tensor) for tensor in tensors(given))
+
+    found = guarded(shapes, lambda _: ())
     return tuple((size, dtype) for size, dtype in found if UNKNOWN not in size)
 
 

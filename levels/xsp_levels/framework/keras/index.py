@@ -89,7 +89,6 @@ class LayerIndex:
         return known[at].path if at else ()
 
     def _name(self, scope: str, names: frozenset[str]) -> str | None:
-        """Return the name of the layer that a scope is of."""
         numbered = _NUMBERED.match(scope)
         if self.unique and numbered and numbered[1] in names:
             return numbered[1]

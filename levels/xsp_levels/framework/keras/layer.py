@@ -12,6 +12,7 @@ from types import CodeType
 from typing import Any
 
 from xsp.clock import Clock
+from xsp.errors import guarded
 from xsp_levels.framework.keras.backend import Backend, backend
 from xsp_levels.framework.keras.entry_point import CallEntryPoint, call_entry_point
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
@@ -215,11 +216,9 @@ class LayerRecorder:
 
     def _shapes(self, value: Any) -> Shapes | None:
         """Return the shapes of inputs or outputs; None if asking for them raised."""
-        try:
-            return shapes(value)
-        except Exception as error:  # noqa: BLE001  the user's own properties run
-            self._unread.append(type(error).__name__)
-            return None
+        return guarded(
+            lambda: shapes(value), lambda error: self._unread.append(type(error).__name__)
+        )
 
     def _greet(self) -> None:
         if threading.get_ident() != self._starter:
@@ -227,7 +226,6 @@ class LayerRecorder:
 
 
 def _sentences(errors: list[str]) -> tuple[str, ...]:
-    """Return a sentence about shapes that could not be read; nothing if all could."""
     if not errors:
         return ()
     kinds = ", ".join(sorted(set(errors)))

@@ -8,11 +8,9 @@ import numpy as np
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, list_column, no_rows, span_rows
-from xsp_levels.framework.keras.record import Integers, LayerRecords, ThreadCalls
-
-_SHAPES = pl.List(pl.List(pl.Int64))
-_DTYPES = pl.List(pl.String)
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.framework.call_row import call_index, model_rows, shape_columns
+from xsp_levels.framework.keras.record import LayerRecords, ThreadCalls
 
 
 def layer_rows(records: LayerRecords) -> SpanRows:
@@ -29,7 +27,7 @@ def layer_rows(records: LayerRecords) -> SpanRows:
             for number, t in enumerate(threads)
         ]
     )
-    calls = calls.hstack([pl.Series("attr.call_index", _ordinals(keys), dtype=pl.Int64)])
+    calls = calls.hstack([call_index(keys)])
     homes = {home: at for at, home in enumerate(records.homes)}
     at = [homes[outermost, layer] for _, _, outermost, layer in keys.tolist()]
     calls = calls.hstack(_layers(records)[at])
@@ -42,41 +40,19 @@ def predict_rows(records: LayerRecords, name: str) -> SpanRows:
     Left out are calls of layers without variables, and of layers that another layer called
     outermost holds.
     """
-    rows = [
-        (thread.thread, int(thread.start_ns[i]), int(thread.end_ns[i]), thread.errors.get(i))
+    calls = (
+        (int(thread.start_ns[i]), int(thread.end_ns[i]), thread.thread, thread.errors.get(i))
         for thread in records.threads
         for i in np.unique(thread.group, return_index=True)[1].tolist()
         if _is_model(records, int(thread.layer[i]))
-    ]
-    if not rows:
-        return no_rows()
-    return span_rows(
-        {
-            "kind": Kind.REGION.value,
-            "name": name,
-            "start_ns": [start for _, start, _, _ in rows],
-            "end_ns": [end for _, _, end, _ in rows],
-            "thread": [thread for thread, _, _, _ in rows],
-            "attr.error": pl.Series([error for _, _, _, error in rows], dtype=pl.String),
-        }
     )
+    return model_rows(calls, name)
 
 
 def _is_model(records: LayerRecords, layer: int) -> bool:
     known = records.layers[layer]
     held = known.parameter_bytes or known.buffer_bytes
     return bool(held) and layer not in records.nested_roots
-
-
-def _ordinals(keys: Integers) -> list[int | None]:
-    """Return the number of each call among those with equal keys, null where it is alone."""
-    _, key, counts = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
-    key = key.ravel()
-    ordinal = np.empty(len(key), np.int64)
-    first = np.cumsum(counts) - counts
-    ordinal[np.argsort(key, kind="stable")] = np.arange(len(key)) - np.repeat(first, counts)
-    known = zip(ordinal.tolist(), (counts[key] > 1).tolist(), strict=True)
-    return [number if among else None for number, among in known]
 
 
 def _calls(thread: ThreadCalls) -> pl.DataFrame:
@@ -87,18 +63,7 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
         "thread": np.full(count, thread.thread, np.int64),
         "attr.error": pl.Series([thread.errors.get(i) for i in range(count)], dtype=pl.String),
     }
-    return pl.DataFrame(columns | (_shape_columns(thread) if thread.notes else {}))
-
-
-def _shape_columns(thread: ThreadCalls) -> dict[str, Any]:
-    given = [note[0] or (None, None) for note in thread.notes]
-    got = [note[1] or (None, None) for note in thread.notes]
-    return {
-        "attr.input_shapes": list_column([sizes for sizes, _ in given], _SHAPES),
-        "attr.input_dtypes": list_column([dtypes for _, dtypes in given], _DTYPES),
-        "attr.output_shapes": list_column([sizes for sizes, _ in got], _SHAPES),
-        "attr.output_dtypes": list_column([dtypes for _, dtypes in got], _DTYPES),
-    }
+    return pl.DataFrame(columns | (shape_columns(thread.notes) if thread.notes else {}))
 
 
 def _layers(records: LayerRecords) -> pl.DataFrame:

@@ -25,7 +25,7 @@ def shape_of(tensor: Any) -> tuple[tuple[int, ...], str]:
 
 
 def tensors(value: Any, depth: int = _DEPTH) -> Iterator[Any]:
-    """Yield what has a shape of known rank and a type, in nested tuples, lists and mappings."""
+    """Yield the tensors of known rank in nested tuples, lists and mappings."""
     items: Iterable[Any] = ()
     if isinstance(value, (tuple, list)):
         items = value

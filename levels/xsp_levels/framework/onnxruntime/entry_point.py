@@ -35,7 +35,7 @@ _MAKE, _INITIALIZE = "__init__", "initialize_session"
 
 
 class _Local(threading.local):
-    """What the entry point knows of a thread.
+    """State of the entry point for each thread.
 
     Attributes:
         unseen: Whether xsp itself is at work.
@@ -50,7 +50,7 @@ _local = _Local()
 
 
 class RunWatcher(Protocol):
-    """What is told of runs and of sessions that are made."""
+    """Receiver of notices about runs, and about sessions that are made."""
 
     def run(
         self, function: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any], method: str
@@ -78,7 +78,7 @@ class EntryPoint:
 
     Attributes:
         watcher: Is told first, of calls in the program.
-        recorder: Is told of calls on a rung that records them.
+        recorder: Is told of calls on a pass that records them.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class EntryPoint:
         self._take_out()
 
     def place(self) -> None:
-        """Put other code in place if anybody is to be told, else the functions' own."""
+        """Put xsp's code in place if there is a watcher or a recorder, else the functions' own."""
         wanted = self.watcher is not None or self.recorder is not None
         if not wanted:
             self._take_out()

@@ -21,7 +21,7 @@ _CLASSES = "pkg.torch.onnx.class_hierarchy"
 
 @dataclass(frozen=True, slots=True)
 class NodeOrigin:
-    """Where a node that runs comes from.
+    """Origin of a node in the model: its path and layers.
 
     Attributes:
         layers: Names of the layers around the node, outermost first.

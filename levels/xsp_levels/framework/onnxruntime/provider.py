@@ -317,7 +317,6 @@ def _value(name: str) -> bytes:
 
 
 def _field(number: int, content: bytes | int) -> bytes:
-    """Return a field of a message of protocol buffers."""
     if isinstance(content, int):
         return _varint(number << 3 | _NUMBER) + _varint(content)
     return _varint(number << 3 | _BYTES) + _varint(len(content)) + content

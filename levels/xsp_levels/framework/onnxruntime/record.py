@@ -1,4 +1,4 @@
-"""What one visit records of ONNX Runtime: runs of sessions, and events of their twins' profiles."""
+"""Records of one visit to ONNX Runtime: runs of sessions, and events of their twins' profiles."""
 
 from __future__ import annotations
 

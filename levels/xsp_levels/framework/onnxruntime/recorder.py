@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp.clock import Clock
-from xsp.errors import ProviderError
+from xsp.errors import ProviderError, guarded
 from xsp.level import Kind
 from xsp.provider import Records, Request
 from xsp_levels.arming import undone_on_failure
@@ -276,7 +276,7 @@ class Twin:
 
     @property
     def is_full(self) -> bool:
-        """Whether the twin holds as many events as is good for it."""
+        """Whether the twin's profile has reached the number of events at which it is replaced."""
         return self.runs * self.events_of_run >= MOST_EVENTS
 
     def window(self, begin_ns: int, clock: Clock, *, detail: bool) -> partial[NodeEvents]:
@@ -346,17 +346,18 @@ def _made(session: Any, source: str | bytes, folder: str) -> Any:
     options = [session.get_provider_options().get(name, {}) for name in providers]
     ort = sys.modules["onnxruntime"]
     os.symlink(os.devnull, Path(folder) / _WEIGHTS)
-    refusals = []
+    refusals: list[str] = []
     for save, own in ((True, False), (False, False), (False, True)):
         with _options(session, folder, save=save, own=own) as given:
             if given is None:
                 continue
-            try:
-                return ort.InferenceSession(
-                    source, given, providers=providers, provider_options=options, enable_fallback=0
-                )
-            except Exception as error:  # noqa: BLE001  ONNX Runtime raises classes of its own
-                refusals.append(str(error))
+            make = partial(ort.InferenceSession, source, given, providers=providers)
+            made = guarded(
+                partial(make, provider_options=options, enable_fallback=0),
+                lambda error: refusals.append(str(error)),
+            )
+            if made is not None:
+                return made
     raise ProviderError(f"ONNX Runtime makes no second session of it: {refusals[0]}")
 
 

@@ -22,7 +22,6 @@ from xsp.errors import ProviderError
 from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows
 from xsp_levels.arming import OWN
-from xsp_levels.kernel import inductor
 from xsp_levels.kernel.cupti import library
 from xsp_levels.kernel.cupti.buffer import COUNT, Buffers
 from xsp_levels.kernel.cupti.error import TAKEN, explain, explain_code
@@ -198,7 +197,6 @@ class Cupti:
             calls,
             thread.names(),
             alignment,
-            inductor.sources(recorded.texts.values()),
             created,
             self._lineage.captured(nodes_that_ran(tables)),
         )

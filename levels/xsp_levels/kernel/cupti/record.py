@@ -16,7 +16,6 @@ from xsp.provider import Provenance, SpanRows, concat_rows, no_rows, span_rows
 from xsp.text import call_name, full_name, short_name
 from xsp_levels.kernel.cupti.stray import WORK
 from xsp_levels.kernel.cupti.table import Table
-from xsp_levels.kernel.inductor import Source
 from xsp_levels.kernel.occupancy import Device, Launches, occupancy_pct
 from xsp_levels.native import thread
 from xsp_levels.native.alignment import Alignment
@@ -62,7 +61,6 @@ class CuptiRecords:
         calls: Name of each call, by table and number.
         threads: Identifiers of Python's threads, by the kernel's numbers.
         alignment: Alignment of CUPTI's clock with the measurement's clock.
-        sources: Operators and nodes of the kernels that Inductor generated, by kernel.
         created: `time`, `thread` and `node` of each node that was captured into a graph.
         captured: The captured node by each node that ran, where known.
     """
@@ -73,7 +71,6 @@ class CuptiRecords:
     calls: Mapping[tuple[str, int], str] = field(default_factory=dict)
     threads: Mapping[int, int] = field(default_factory=dict)
     alignment: Alignment = field(default_factory=Alignment)
-    sources: Mapping[str, Source] = field(default_factory=dict)
     created: Table = field(default_factory=dict)
     captured: Mapping[int, int] = field(default_factory=dict)
 
@@ -155,9 +152,6 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
     def full(pointer: int) -> str:
         return full_name(records.texts.get(pointer, "kernel"))
 
-    def source(pointer: int, which: int) -> str | None:
-        return records.sources.get(full(pointer), ("", ""))[which] or None
-
     # The nanoseconds from queueing to start of each kernel; null where unknown.
     queued, start = table["queued"].astype(np.int64), table["start"].astype(np.int64)
     delay = records.alignment.convert(start) - records.alignment.convert(
@@ -178,8 +172,6 @@ def _kernels(records: CuptiRecords, launches: SpanRows) -> SpanRows:
             "attr.dynamic_shared_bytes": table["dynamic_shared_memory"].astype(np.int64),
             "attr.occupancy_pct": _occupancies(table, devices(records.tables)),
             "attr.queue_delay_ns": queue_delays,
-            "attr.source_ops": _each(name, lambda pointer: source(pointer, 0)),
-            "attr.source_nodes": _each(name, lambda pointer: source(pointer, 1)),
         }
     )
     names = launches.select("correlation_id", pl.col("name").alias("attr.launched_by"))
@@ -296,7 +288,6 @@ def _each(
 
 
 def _timed(table: Table | None) -> Table | None:
-    """Return the rows of a table that have times; None if there are none."""
     if table is None:
         return None
     timed = (table["start"] > 0) & (table["end"] > 0)
@@ -476,8 +467,8 @@ def range_rows(
     """Return one row per range of a library, such as NCCL, that was both begun and ended.
 
     CUPTI sees ranges of NVTX only if the environment variable NVTX_INJECTION64_PATH named libcupti
-    before NVTX was first used. They are recorded on the kernels' rung, so their latency is taken
-    from that rung. Ranges without a domain are the user's own and left out; so are those of cuBLAS
+    before NVTX was first used. They are recorded on the kernels' pass, so their latency is taken
+    from that pass. Ranges without a domain are the user's own and left out; so are those of cuBLAS
     and cuDNN, whose calls the library level tells of.
 
     Args:
@@ -515,5 +506,4 @@ def range_rows(
 
 
 def _is_told(domain: str | None) -> bool:
-    """Tell whether ranges of a domain become rows."""
     return domain is not None and domain != "" and not _LOGGED.match(domain)

@@ -197,7 +197,7 @@ class CuptiSession:
             self.end()
 
     def _flush(self, how: int, *, again: bool = False) -> bool:
-        """Have CUPTI give its buffers back, wait until it has, if not for long, and say if it has.
+        """Have CUPTI return its buffers within a short wait, and return whether it did.
 
         CUPTI may do so on a thread of its own, a little after the call that asked for it.
         """

@@ -174,7 +174,6 @@ def _remark(output: Output) -> str | None:
 
 
 def _lost(output: Output) -> int:
-    """Return how many calls there is no row of."""
     written = output.written
     made = written if output.hits is None else max(written, len(output.hits) + output.lost)
     return made if _left_out(output) else made - written + unread(output.text)

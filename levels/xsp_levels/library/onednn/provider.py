@@ -206,7 +206,6 @@ class OneDnn:
             self._useless = _NO_TIMESTAMPS
 
     def _remarks(self, data: OneDnnRecords) -> tuple[str, ...]:
-        """Return sentences about what limits the records of this visit."""
         remarks = []
         if self._shared:
             by_environment = switch.prints_anyway(self._setting)

@@ -1,4 +1,4 @@
-"""Graphs of ONNX in; the layers of nodes, of those that ONNX Runtime fuses too, out."""
+"""The layers of nodes of ONNX graphs, also of nodes that ONNX Runtime fuses."""
 
 from __future__ import annotations
 

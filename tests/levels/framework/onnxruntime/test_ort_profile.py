@@ -1,4 +1,4 @@
-"""Profiles of ONNX Runtime and visits in; the events of each visit, and rows of them, out."""
+"""Events and rows of each visit, from ONNX Runtime's profiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ONNX Runtime's provider: real sessions of tiny models in; rows, and what is said of them, out."""
+"""ONNX Runtime's provider: rows and warnings of real sessions of tiny models."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def test_nothing_stays_behind_when_arming_is_interrupted(
     assert torch_kineto._running == []
 
 
-def test_the_pipeline_rung_leaves_pytorchs_code_inside_of_calls(
+def test_the_pipeline_pass_leaves_pytorchs_code_inside_of_calls(
     net: nn.Module, x: torch.Tensor
 ) -> None:
     inside: list[Any] = []

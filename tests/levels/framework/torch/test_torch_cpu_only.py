@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from xsp.level import Kind
-from xsp.matching import Rung
+from xsp.matching import Pass
 from xsp.provider import ModelCall
 from xsp.reading.runs import interpret
 from xsp.record.session import Session
@@ -124,7 +124,7 @@ def test_a_measurement_with_kernels_says_that_the_users_profiler_sees_none(
     monkeypatch.setattr(kineto, "subscribed", subscribed)
     session = Session([Torch()], kinds=frozenset({Kind.OP, Kind.KERNEL}))
     call = ModelCall(lambda: torch.ones(2) + 1, whole_model=False)
-    session.visit(PlannedVisit(Rung(frozenset({Kind.OP})), round=0), call)
+    session.visit(PlannedVisit(Pass(frozenset({Kind.OP})), round=0), call)
     found = interpret(session.visits, session.providers)
     assert any("torch.profiler sees no kernels" in warning.message for warning in found.warnings)
     assert initialized == []

@@ -1,4 +1,4 @@
-"""What CUPTI loses, keeps, gives late or gives unfinished, and how that is said."""
+"""Records that CUPTI loses, keeps, gives late or unfinished, and the warnings about them."""
 
 from __future__ import annotations
 

@@ -10,10 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xsp.level import Kind
-from xsp.provider.contract import Records
-from xsp.provider.packing import pack, unpack
 from xsp.provider.row import ROW_SCHEMA
-from xsp_levels.kernel.cupti.provider import Cupti
 from xsp_levels.kernel.cupti.record import CuptiRecords, rows
 from xsp_levels.kernel.cupti.stray import unfinished, untimed
 from xsp_levels.kernel.cupti.table import Table, gather, join, layout
@@ -92,15 +89,6 @@ def test_occupancy_is_told_where_the_device_is_known() -> None:
     other = kernel(2, block_x=256, block_y=1, block_z=1, registers_per_thread=64, device_id=1)
     found = converted(device, made, other).sort("correlation_id")["attr.occupancy_pct"]
     assert found.to_list() == [50.0, None]
-
-
-def test_operators_of_generated_kernels_are_kept_with_the_records() -> None:
-    sources = {"triton_poi_0": ("aten.add, aten.relu", "")}
-    data = CuptiRecords(ALL, tables(kernel(1), kernel(2, name=2)), TEXTS, sources=sources)
-    kept = unpack(Cupti(), pack(Cupti(), Records(data)))
-    found = Cupti().spans(kept).sort("correlation_id")
-    assert found["attr.source_ops"].to_list() == ["aten.add, aten.relu", None]
-    assert found["attr.source_nodes"].to_list() == [None, None]
 
 
 def test_a_launch_bears_the_name_in_the_program_and_pythons_thread() -> None:

@@ -179,7 +179,7 @@ def test_where_the_kernel_refuses_calls_are_placed_by_their_order(
     calls = spans.filter(pl.col("kind") == "call").join(above, on="parent_id", how="left")
     assert calls.select("name", "above").rows() == [("SGEMM", "aten::addmm")] * 2
     assert set(calls["attributes"].struct.field("placement")) == {"order"}
-    assert any("placed by their order" in problem.message for problem in trace.warnings)
+    assert any("placed by their order" in warning.message for warning in trace.warnings)
 
 
 def test_nothing_stays_behind() -> None:

@@ -158,7 +158,7 @@ def test_calls_lie_in_their_operators_in_a_real_trace(net: Any, images: Any) -> 
         "aten::mkldnn_convolution"
     }
     assert set(above["thread"]) == set(above["thread_above"])
-    assert {"call"} < {rung["pass"] for rung in trace.metadata["passes"]}
+    assert {"call"} < {pass_["pass"] for pass_ in trace.metadata["passes"]}
 
 
 def test_training_gives_backward_calls_too(net: Any, images: Any) -> None:

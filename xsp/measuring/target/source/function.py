@@ -30,11 +30,9 @@ def subject(spec: Spec) -> Subject:
         )
     path, name, _ = spec.in_file
     function = attribute(path, name)
-    wanted = {"batch": spec.batch, "device": spec.device, **dict(spec.inputs)}
-    wanted |= {"precision": spec.precision}
-    if not spec.source:  # what compiles functions and runs them is what its source says
-        wanted |= {"compiled": spec.compiled, "framework": spec.framework}
-    given = {key: value for key, value in wanted.items() if value is not None}
+    # A source says itself what compiles functions and runs them.
+    by_source = ("compiled", "framework") if spec.source else ()
+    given = {key: value for key, value in spec.asked.items() if key not in by_source}
     _check_module(spec.target, function, given)
     _check_parameters(spec.target, function, given)
     if given:

@@ -42,17 +42,13 @@ def subject(spec: Spec) -> Subject:
             cannot compile it.
     """
     found = function.subject(spec)
-    if spec.compiled is False or _is_compiled(found.function):
+    bare: Any = found.function
+    while isinstance(bare, functools.partial):
+        bare = bare.func
+    if spec.compiled is False or hasattr(bare, "lower"):  # of jax.jit, nnx.jit, equinox.filter_jit
         return found
     compiled, arrays = _compiled(found.function, spec)
     return replace(found, function=compiled, args=arrays)
-
-
-def _is_compiled(function: Callable[..., Any]) -> bool:
-    """Return whether a function is one of jax.jit, nnx.jit or equinox.filter_jit."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    return hasattr(function, "lower")
 
 
 def _compiled(

@@ -21,8 +21,14 @@ from typing import Any
 import numpy as np
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.measuring.target.source.device import check_gpu, gpu_number
-from xsp.measuring.target.source.library import known, matching, require, version
+from xsp.measuring.target.source.library import (
+    check_gpu,
+    gpu_number,
+    known,
+    matching,
+    require,
+    version,
+)
 from xsp.measuring.target.spec import AUTOCAST, Spec, Subject
 from xsp.text import suggest
 
@@ -71,7 +77,11 @@ def check(spec: Spec) -> None:
         MeasurementError: A library or device that the model needs is missing.
     """
     prepare(spec)
-    known(spec.inner, _applications(), f"Keras {version('keras')}")
+    from keras import applications  # noqa: PLC0415
+
+    public = (name for name in dir(applications) if name[0].isupper())
+    models = [name for name in public if callable(getattr(applications, name))]
+    known(spec.inner, models, f"Keras {version('keras')}")
     for name, _ in spec.inputs:
         _check_setting(spec, name)
     check_gpu(spec, f"{spec.runs_on} {version(spec.runs_on)}", _gpus(spec.runs_on))
@@ -124,13 +134,6 @@ def subject(spec: Spec) -> Subject:
     return made
 
 
-def _applications() -> list[str]:
-    from keras import applications  # noqa: PLC0415
-
-    public = (name for name in dir(applications) if name[0].isupper())
-    return [name for name in public if callable(getattr(applications, name))]
-
-
 def _check_setting(spec: Spec, name: str) -> None:
     if name == "weights":
         raise UnknownTargetError(
@@ -158,7 +161,6 @@ def _check_precision(spec: Spec) -> None:
 
 
 def _gpus(framework: str) -> int:
-    """Return how many CUDA GPUs a back end finds."""
     if framework == "tensorflow":
         import tensorflow as tf  # noqa: PLC0415
 
@@ -173,7 +175,6 @@ def _gpus(framework: str) -> int:
 
 
 def _placed(spec: Spec) -> AbstractContextManager[Any]:
-    """Return a context in which Keras computes on the device that was asked for."""
     import keras  # noqa: PLC0415
 
     if not _gpus(spec.runs_on):

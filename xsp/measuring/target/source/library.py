@@ -1,15 +1,18 @@
-"""Imports a library that a target needs, or raises an error that says how to install it."""
+"""Imports a library that a target needs, and checks its models, devices and threads."""
 
 from __future__ import annotations
 
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from types import ModuleType
 
 from xsp.errors import MeasurementError, UnknownTargetError
+from xsp.measuring.target.spec import Spec
+from xsp.record.session import THREAD_NUMBERS
 from xsp.text import suggest
 
 # Extras of xsp that bring a library; of all others PyTorch's.
@@ -91,3 +94,40 @@ def is_pattern(name: str) -> bool:
 def version(library: str) -> str:
     """Return the version of an installed library."""
     return str(require(library, library).__version__)
+
+
+def gpu_number(spec: Spec) -> int | None:
+    """Return the number of the GPU that a specification asks for; None for the CPU.
+
+    Raises:
+        UnknownTargetError: The device is neither.
+    """
+    match = re.fullmatch(r"(cpu)|cuda(?::(\d+))?", spec.device or "cpu")
+    if match is None:
+        raise UnknownTargetError(f"there is no device {spec.device!r}; try cpu or cuda")
+    return None if match[1] else int(match[2] or 0)
+
+
+def check_gpu(spec: Spec, library: str, found: int) -> None:
+    """Verify that a library finds the GPU that a specification asks for.
+
+    Args:
+        spec: The specification.
+        library: Name and version of the library.
+        found: How many GPUs it finds.
+
+    Raises:
+        MeasurementError: It does not.
+    """
+    number = gpu_number(spec)
+    if number is not None and number >= found:
+        raise MeasurementError(
+            f"{library} found {found or 'no'} CUDA device{'s' * (found > 1)} ({spec.device}). "
+            "Use --device cpu, or run `xsp doctor`."
+        )
+
+
+def asked_threads() -> int | None:
+    """Return the number of threads that `--threads` or the user's own variables ask for."""
+    asked = os.environ.get(THREAD_NUMBERS[0], "")
+    return int(asked) if asked.isdigit() and int(asked) else None

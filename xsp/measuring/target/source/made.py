@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, TypeGuard
+from typing import Any
 
 from xsp.errors import UnknownTargetError
 from xsp.measuring.target.source import function, pytorch
@@ -56,13 +56,15 @@ def subject(spec: Spec) -> Subject:
     Raises:
         UnknownTargetError: There is no such model, or it does not take these settings.
     """
-    maker, asked = _maker(spec), _asked(spec)
+    maker, asked = _maker(spec), spec.asked
     if not callable(maker):
         return _called(spec, maker, asked)
     torch = sys.modules.get("torch")
     if torch is not None:
         torch.manual_seed(0)  # the same weights and inputs in every process
-    taken = {name: value for name, value in asked.items() if _takes(maker, name)}
+    parameters = inspect.signature(maker).parameters
+    takes_all = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    taken = {name: value for name, value in asked.items() if takes_all or name in parameters}
     rest = {name: value for name, value in asked.items() if name not in taken}
     return _called(spec, maker(**taken), rest)
 
@@ -89,19 +91,6 @@ def _makers(spec: Spec) -> dict[str, Any]:
     return makers
 
 
-def _asked(spec: Spec) -> dict[str, Value]:
-    """Return the settings that were asked for, by the names of a function's parameters."""
-    wanted: dict[str, Value | None] = {"batch": spec.batch, "device": spec.device}
-    wanted |= {"precision": spec.precision, "compiled": spec.compiled, "framework": spec.framework}
-    wanted |= dict(spec.inputs)
-    return {name: value for name, value in wanted.items() if value is not None}
-
-
-def _takes(maker: Callable[..., Any], name: str) -> bool:
-    parameters = inspect.signature(maker).parameters
-    return name in parameters or any(each.kind is each.VAR_KEYWORD for each in parameters.values())
-
-
 def _called(spec: Spec, made: Any, rest: Mapping[str, Value]) -> Subject:
     """Turn a maker's product into a function to call.
 
@@ -110,8 +99,13 @@ def _called(spec: Spec, made: Any, rest: Mapping[str, Value]) -> Subject:
         made: What the maker returned.
         rest: Settings that the maker did not take.
     """
-    module = _is_module_with_inputs(made)
-    _check_rest(spec, [name for name in rest if not module or name not in _MODULE_TAKES])
+    module = isinstance(made, tuple) and len(made) == 2 and _is_module(made[0])
+    left = [name for name in rest if not module or name not in _MODULE_TAKES]
+    if left:
+        raise UnknownTargetError(
+            f"{spec.target} takes no {' and no '.join(left)}: give the function that makes it "
+            "such a parameter, or leave that out (batch = [] in a zoo file for no batch)"
+        )
     if module:
         return _module(spec, made, rest)
     if spec.train:
@@ -136,18 +130,6 @@ def _module(spec: Spec, made: tuple[Any, Any], rest: Mapping[str, Value]) -> Sub
     # A function that makes the model has seen to the settings that it takes.
     compiled = spec.compiled if "compiled" in rest else None
     return pytorch.subject_of(replace(spec, compiled=compiled, precision=precision), built)
-
-
-def _check_rest(spec: Spec, names: list[str]) -> None:
-    if names:
-        raise UnknownTargetError(
-            f"{spec.target} takes no {' and no '.join(names)}: give the function that makes it "
-            "such a parameter, or leave that out (batch = [] in a zoo file for no batch)"
-        )
-
-
-def _is_module_with_inputs(made: Any) -> TypeGuard[tuple[Any, Any]]:
-    return isinstance(made, tuple) and len(made) == 2 and _is_module(made[0])
 
 
 def _is_module(made: Any) -> bool:

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.measuring.target.source.device import asked_threads, gpu_number
-from xsp.measuring.target.source.library import require, version
-from xsp.measuring.target.source.size import Declared, random_inputs
+from xsp.measuring.target.source.library import asked_threads, gpu_number, require, version
+from xsp.measuring.target.source.size import Declared, random_inputs, refuse
 from xsp.measuring.target.spec import Spec, Subject, hint
 from xsp.text import suggest
 
@@ -91,17 +90,12 @@ def _refuse(spec: Spec) -> None:
     path = Path(spec.inner)
     if path.is_dir() or not path.exists():
         raise UnknownTargetError(f"there is no file {path}{hint(str(path))}")
-    why = {
-        "train": "ONNX Runtime's sessions predict, and train nothing",
-        "compiled": "ONNX Runtime optimizes every model when it loads it",
-        "precision": "element types are a part of the file",
-    }
-    options = {"train": "--train", "compiled": "--compile", "precision": "--precision"}
-    for name, reason in why.items():
-        if getattr(spec, name):
-            raise UnknownTargetError(
-                f"{spec.target} takes no {options[name]}: {reason}; leave it out"
-            )
+    refuse(
+        spec,
+        train="ONNX Runtime's sessions predict, and train nothing",
+        compiled="ONNX Runtime optimizes every model when it loads it",
+        precision="element types are a part of the file",
+    )
 
 
 def _providers(spec: Spec) -> list[Any]:
@@ -132,7 +126,6 @@ def _providers(spec: Spec) -> list[Any]:
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """List the exceptions that ONNX Runtime raises about a model."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state  # noqa: PLC0415
 
     names = (
@@ -144,13 +137,8 @@ def _failures() -> tuple[type[Exception], ...]:
 
 def _inputs(spec: Spec, session: Any) -> dict[str, Any]:
     declared = [
-        Declared(each.name, _element_type(each.type), tuple(each.shape or ()))
+        Declared(each.name, _TYPES.get(inner, inner), tuple(each.shape or ()))
         for each in session.get_inputs()
+        for inner in (each.type.removeprefix("tensor(").removesuffix(")"),)
     ]
     return random_inputs(spec, declared, own=(_PROVIDER,))
-
-
-def _element_type(name: str) -> str:
-    """Return NumPy's name of an element type, `float32` of `tensor(float)`."""
-    inner = name.removeprefix("tensor(").removesuffix(")")
-    return _TYPES.get(inner, inner)

@@ -151,7 +151,6 @@ def _inference(spec: Spec) -> Iterator[None]:
 
 
 def _autocast(spec: Spec) -> AbstractContextManager[Any]:
-    """Return the context in which PyTorch computes in bfloat16, if the specification says so."""
     import torch  # noqa: PLC0415
 
     if spec.precision != AUTOCAST:
@@ -249,18 +248,17 @@ def _differentiable(output: Any) -> Iterator[Any]:
 
 
 def _loss(model: Any, output: Any) -> Any:
-    terms = [_loss_term(tensor) for tensor in _differentiable(output)]
+    from torch.nn.functional import cross_entropy  # noqa: PLC0415
+
+    terms = [
+        cross_entropy(tensor, tensor.new_zeros(len(tensor)).long())
+        if tensor.ndim == 2
+        else tensor.float().square().mean()
+        for tensor in _differentiable(output)
+    ]
     if not terms:
         raise MeasurementError(
             f"{type(model).__name__} returned nothing that a loss can be made of; write the "
             "training step as a function, and measure path.py:function"
         )
     return sum(terms[1:], start=terms[0])
-
-
-def _loss_term(tensor: Any) -> Any:
-    import torch  # noqa: PLC0415
-
-    if tensor.ndim == 2:
-        return torch.nn.functional.cross_entropy(tensor, tensor.new_zeros(len(tensor)).long())
-    return tensor.float().square().mean()

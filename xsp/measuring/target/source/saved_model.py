@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from xsp.errors import MeasurementError, UnknownTargetError
-from xsp.measuring.target.source.device import check_gpu, gpu_number
-from xsp.measuring.target.source.library import require
-from xsp.measuring.target.source.size import Declared, random_inputs
+from xsp.measuring.target.source.library import check_gpu, gpu_number, require
+from xsp.measuring.target.source.size import Declared, random_inputs, refuse
 from xsp.measuring.target.spec import SAVED_MODEL, Spec, Subject
 from xsp.text import suggest
 
@@ -93,18 +92,15 @@ def _refuse(spec: Spec) -> None:
             f"{what} {path}: a SavedModel is a folder that tf.saved_model.save or Keras's "
             "model.export wrote; of a file .keras measure path.py:function, which loads it"
         )
-    why = {
-        "train": ("--train", "a signature is a function, and no model to train"),
-        "compiled": ("--compile", "its signatures are graphs already"),
-        "precision": ("--precision", "element types are a part of the model"),
-    }
-    for name, (option, reason) in why.items():
-        if getattr(spec, name):
-            raise UnknownTargetError(f"{spec.target} takes no {option}: {reason}; leave it out")
+    refuse(
+        spec,
+        train="a signature is a function, and no model to train",
+        compiled="its signatures are graphs already",
+        precision="element types are a part of the model",
+    )
 
 
 def _placed(number: int | None) -> AbstractContextManager[Any]:
-    """Return a context in which TensorFlow computes on the device that was asked for."""
     import tensorflow as tf  # noqa: PLC0415
 
     device: AbstractContextManager[Any]

@@ -1,4 +1,4 @@
-"""Makes arrays of random numbers for the inputs that a model in a file declares."""
+"""Makes random arrays for the inputs that a model in a file declares; refuses other settings."""
 
 from __future__ import annotations
 
@@ -31,6 +31,20 @@ class Declared:
     def __str__(self) -> str:
         """Return the input as a message names it: `tokens (int64, batch×length)`."""
         return f"{self.name} ({self.dtype}, {'×'.join(str(each or '?') for each in self.shape)})"
+
+
+def refuse(spec: Spec, *, train: str, compiled: str, precision: str) -> None:
+    """Refuse settings that a model in a file does not take; each argument says why not.
+
+    Raises:
+        UnknownTargetError: One of them was asked for.
+    """
+    why = {"--train": train, "--compile": compiled, "--precision": precision}
+    for option, is_asked in zip(why, (spec.train, spec.compiled, spec.precision), strict=True):
+        if is_asked:
+            raise UnknownTargetError(
+                f"{spec.target} takes no {option}: {why[option]}; leave it out"
+            )
 
 
 def random_inputs(

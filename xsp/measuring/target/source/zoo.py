@@ -135,17 +135,13 @@ def _torchvision_inputs(models: Any, name: str, model: Any, batch: int) -> tuple
     if task == "optical_flow":
         return (torch.rand(batch, 3, 368, 496), torch.rand(batch, 3, 368, 496))
     weights = list(models.get_model_weights(name))
-    pixels = _crop(weights[0].transforms()) if weights else (IMAGE_PIXELS, IMAGE_PIXELS)
+    size = getattr(weights[0].transforms(), "crop_size", IMAGE_PIXELS) if weights else IMAGE_PIXELS
+    sizes = [size] if isinstance(size, int) else list(size)
+    pixels = sizes[0], sizes[-1]
     if own := getattr(model, "image_size", None):  # weights may be of a model of another size
         pixels = (own, own)
     frames = (16,) if task == "video" else ()
     return (torch.rand(batch, 3, *frames, *pixels),)
-
-
-def _crop(transforms: Any) -> tuple[int, int]:
-    size = getattr(transforms, "crop_size", IMAGE_PIXELS)
-    sizes = [size] if isinstance(size, int) else list(size)
-    return sizes[0], sizes[-1]
 
 
 def _timm(name: str, batch: int) -> ModelWithInputs:
@@ -266,8 +262,11 @@ def _input(name: str, config: Any, batch: int, sequence: int | None) -> Any:
     import torch  # noqa: PLC0415
 
     if name in ("input_ids", "decoder_input_ids"):
-        length = (sequence if name == "input_ids" else None) or _length(name, config)
-        return torch.randint(_vocabulary(config), (batch, length))
+        usual = TOKENS if name == "input_ids" else DECODER_TOKENS
+        asked = sequence if name == "input_ids" else None
+        length = asked or min(usual, _longest(config) or usual)
+        words = int(getattr(config.get_text_config(), "vocab_size", None) or 1000)
+        return torch.randint(words, (batch, length))
     if name == "pixel_values":
         return torch.rand(batch, *_image_shape(config))
     if name == "input_values" and not hasattr(config, "num_mel_bins"):
@@ -278,16 +277,6 @@ def _input(name: str, config: Any, batch: int, sequence: int | None) -> Any:
         f"a {config.model_type} takes {name!r}, which xsp has no random values for: call the "
         "model in a function of your own, and measure path.py:function"
     )
-
-
-def _vocabulary(config: Any) -> int:
-    text = config.get_text_config()
-    return int(getattr(text, "vocab_size", None) or 1000)
-
-
-def _length(name: str, config: Any) -> int:
-    wanted = TOKENS if name == "input_ids" else DECODER_TOKENS
-    return min(wanted, _longest(config) or wanted)
 
 
 def _longest(config: Any) -> int | None:

@@ -1,4 +1,4 @@
-"""Anchors in JAX's profile: made while it records, and found among the events that it recorded."""
+"""Makes anchors while JAX's profiler records, and finds them among its events."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an instruction was written: its scope, its layers, and their classes."""
+    """Scope of an instruction, with the layers around it and their classes."""
 
     scope: Scope
     path: Path

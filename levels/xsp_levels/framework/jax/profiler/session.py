@@ -1,4 +1,4 @@
-"""A session of JAX's profiler: its bytes, and what is known of the programs that ran.
+"""Runs a session of JAX's profiler, and keeps its bytes and the programs that ran.
 
 No file is written: the profiler hands its recording over as bytes. XLA's programs are asked for
 once each, in an empty session of its own, as describing them takes longer than recording.
@@ -42,7 +42,7 @@ _NAMED = re.compile(r"(.*)\((\d+)\)$")  # jit_f(4)
 
 @dataclass(frozen=True, slots=True)
 class OperatorRecords:
-    """What JAX's profiler recorded in a visit.
+    """Records of JAX's profiler in one visit.
 
     Attributes:
         space: Its recording, an XSpace.
@@ -142,7 +142,6 @@ def is_running() -> bool:
 
 
 def _session(*, programs: bool) -> Any:
-    """Begin a session of the profiler, with descriptions of XLA's programs or without."""
     profiler = _library()
     options = profiler.ProfileOptions()
     options.python_tracer_level = 0  # calls of Python functions take long, and are not read
@@ -152,7 +151,6 @@ def _session(*, programs: bool) -> Any:
 
 
 def _library() -> Any:
-    """Return the module of JAX that has the profiler's sessions; JAX is imported."""
     from jax._src import profiler  # noqa: PLC0415
 
     found = getattr(profiler, "_profiler", None)  # jaxlib 0.8 and newer

@@ -60,7 +60,7 @@ class CompilationRecorder:
             self._armed = True
 
     def stop(self) -> tuple[Stage, ...]:
-        """End, and return what was noted."""
+        """End the recording, and return the stages of compilations."""
         if self._armed:
             from jax import monitoring  # noqa: PLC0415
 

@@ -69,7 +69,7 @@ class Door:
                 self._place(cls)
 
     def close(self) -> None:
-        """Put back what was there."""
+        """Put the original functions back."""
         while self._originals:
             cls, original = self._originals.popitem()
             type.__setattr__(cls, "__call__", original)
@@ -103,7 +103,6 @@ def _class(module: str, name: str) -> type | None:
 
 
 def _flags_are_known(cls: type) -> bool:
-    """Return whether the flags of classes lie where they are looked for."""
     return sys.implementation.name == "cpython" and all(
         _word(each).value == each.__flags__ for each in (int, dict, type, cls)
     )

@@ -1,4 +1,4 @@
-"""Waits for what calls of JAX return: they return before their outputs are computed."""
+"""Waits for the outputs of JAX's calls, which return before these are computed."""
 
 from __future__ import annotations
 

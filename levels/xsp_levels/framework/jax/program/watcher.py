@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import FunctionType, MethodType
 from typing import Any
 
+from xsp.errors import guarded
 from xsp.provider import END, PAUSE, CallFacts, ProgramLog
 from xsp_levels.framework.jax.program import output
 from xsp_levels.framework.jax.program.call import (
@@ -199,11 +200,12 @@ class JaxWatcher:
         recorder.start()
         begin_ns = log.now()
         try:
-            compiled = jitted.lower(*args, **kwargs).compile()
-        except Exception:  # noqa: BLE001  the call itself raises it, where the program expects that
-            return ""
+            # The call itself raises what this does, where the program expects that.
+            compiled = guarded(lambda: jitted.lower(*args, **kwargs).compile(), lambda _: None)
         finally:
             end_ns, stages = log.now(), recorder.stop()
+        if compiled is None:
+            return ""
         rows = [(stage.name, stage.start_ns, stage.end_ns) for stage in stages]
         log_past(log, (f"{COMPILE} {name}" if rows else "", begin_ns, end_ns), rows)
         begin_ns = log.now()

@@ -224,7 +224,7 @@ def _whole_parts(rows: SpanRows, is_part: pl.Expr) -> SpanRows:
 
 
 def _with_unsteady(rows: SpanRows) -> SpanRows:
-    """Return rows with `attr.unsteady`: what may be missing in another recording.
+    """Return rows with `attr.unsteady`, which marks operators that another recording may lack.
 
     That is a brief operator of a graph, one of which the time decides whether it is left out, and a
     derived layer of nothing but these.

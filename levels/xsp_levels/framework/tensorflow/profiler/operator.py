@@ -399,7 +399,6 @@ def read_events(space: bytes, readings: Sequence[AnchorReading]) -> pl.DataFrame
 
 
 def _anchors(events: pl.DataFrame) -> AnchorEvents:
-    """Return anchors by time."""
     events = events.sort("start_ns")
     named = events["name"].str.strip_prefix(PREFIX).cast(pl.Int64)
     return AnchorEvents(

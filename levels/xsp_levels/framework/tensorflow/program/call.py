@@ -1,4 +1,4 @@
-"""Calls of functions of TensorFlow: what they are called, and how to repeat them."""
+"""Names and repeats calls of TensorFlow's functions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TensorFlowCall(ModelCall):
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a function of TensorFlow's is to people.
+    """Name, phase and inputs by which people know a function of TensorFlow.
 
     Attributes:
         name: The name of the model, or that of the function.

@@ -1,4 +1,4 @@
-"""What running a function or a graph of TensorFlow's changes."""
+"""Finds the side effects of running a TensorFlow function or graph."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GRADIENT = ("gradient_tape/", "gradients/")
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What running a graph does besides returning results.
+    """Side effects of running a graph.
 
     Attributes:
         writes: Whether it writes to variables, or to what lives as long.

@@ -80,7 +80,7 @@ class Note(Protocol):
 
 
 class Watching(Protocol):
-    """What makes the calls of the entry points in a program."""
+    """Handlers that make the calls of the entry points in a program."""
 
     def call(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call of a function."""
@@ -124,7 +124,7 @@ class EntryPoints:
         return frozenset(f.__qualname__ for f, hook in hooks.items() if hook.placed)
 
     def record(self, note: Note | None, now: Callable[[], int] = SystemClock.now) -> None:
-        """Have `note` told of each part; None ends that."""
+        """Call `note` after each part; None ends that."""
         self._record, self._now = note, now
         self._apply()
 

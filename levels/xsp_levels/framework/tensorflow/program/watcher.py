@@ -186,6 +186,5 @@ def _phase(effect: Effect) -> str:
 
 
 def _taped() -> bool:
-    """Return whether a gradient tape records on this thread."""
     tapes: Any = sys.modules["tensorflow.python.eager.record"]
     return bool(tapes.could_possibly_record())

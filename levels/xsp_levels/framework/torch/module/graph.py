@@ -52,7 +52,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """What one call of a graph makes.
+    """Operators and module calls that one call of a graph makes.
 
     Attributes:
         operators: Its operators in order.
@@ -186,7 +186,7 @@ def _in_order(ran: Sequence[str], graph: Sequence[Operator]) -> dict[int, Operat
 
 
 class _UnknownError(Exception):
-    """The graph holds something of which it is not known which operators that makes."""
+    """Raised for a graph with a node whose operators are not known."""
 
 
 class WrittenGraphs:

@@ -9,6 +9,7 @@ from types import CodeType
 from typing import Any
 
 from xsp.clock import Clock
+from xsp.errors import guarded
 from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
@@ -181,11 +182,9 @@ class LayerRecorder:
         self._entry.restore()
 
     def _shapes(self, value: Any) -> Shapes | None:
-        try:
-            return shapes(value)
-        except Exception as error:  # noqa: BLE001  the user's own properties run
-            self._unread.append(type(error).__name__)
-            return None
+        return guarded(
+            lambda: shapes(value), lambda error: self._unread.append(type(error).__name__)
+        )
 
     def _greet(self) -> None:
         if self._arrived is not None and threading.get_ident() != self._starter:

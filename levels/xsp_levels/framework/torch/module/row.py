@@ -9,14 +9,12 @@ import numpy as np
 import polars as pl
 
 from xsp.level import Kind
-from xsp.provider import SpanRows, list_column, no_rows, span_rows
+from xsp.provider import SpanRows, no_rows, span_rows
+from xsp_levels.framework.call_row import call_index, model_rows, shape_columns
 from xsp_levels.framework.torch.module.module_path import Integers, LayerRecords, ThreadCalls
 from xsp_levels.framework.torch.module.source_line import caller_columns
 
 Memory = Callable[[Integers, Integers, Integers], Mapping[str, Any]]
-
-_SHAPES = pl.List(pl.List(pl.Int64))
-_DTYPES = pl.List(pl.String)
 
 
 def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
@@ -38,7 +36,7 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
             for number, t in enumerate(threads)
         ]
     )
-    calls = calls.hstack([pl.Series("attr.call_index", *_ordinals(keys))])
+    calls = calls.hstack([call_index(keys)])
     homes = {home: at for at, home in enumerate(records.homes or {})}
     at = [homes[outermost, module] for _, _, outermost, module in keys.tolist()]
     calls = calls.hstack(_modules(records)[at])
@@ -46,17 +44,6 @@ def layer_rows(records: LayerRecords, memory: Memory | None = None) -> SpanRows:
         where = (calls[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
         calls = calls.with_columns(**memory(*where))
     return span_rows({"kind": Kind.LAYER.value, **calls.to_dict(as_series=True)})
-
-
-def _ordinals(keys: Integers) -> tuple[list[int | None], Any]:
-    """Return the number of each call among those with equal keys, null where it is alone."""
-    one = np.ravel_multi_index(tuple(keys.T), tuple(keys.max(axis=0) + 1))
-    _, key, counts = np.unique(one, return_inverse=True, return_counts=True)
-    ordinal = np.empty(len(key), np.int64)
-    first = np.cumsum(counts) - counts
-    ordinal[np.argsort(key, kind="stable")] = np.arange(len(key)) - np.repeat(first, counts)
-    known = zip(ordinal.tolist(), (counts[key] > 1).tolist(), strict=True)
-    return [number if among else None for number, among in known], pl.Int64
 
 
 def predict_rows(
@@ -73,24 +60,13 @@ def predict_rows(
         name: Name of the rows.
         backwards: Begin and end of each backward pass.
     """
-    rows = [
+    calls = (
         (int(thread.start_ns[i]), int(thread.end_ns[i]), thread.thread, thread.errors.get(i))
         for thread in records.threads
         for i in np.unique(thread.group, return_index=True)[1].tolist()
         if _is_models(records, thread, i, backwards)
-    ]
-    if not rows:
-        return no_rows()
-    return span_rows(
-        {
-            "kind": Kind.REGION.value,
-            "name": name,
-            "start_ns": [start for start, _, _, _ in rows],
-            "end_ns": [end for _, end, _, _ in rows],
-            "thread": [thread for _, _, thread, _ in rows],
-            "attr.error": pl.Series([error for _, _, _, error in rows], dtype=pl.String),
-        }
     )
+    return model_rows(calls, name)
 
 
 def _is_models(
@@ -119,10 +95,7 @@ def _calls(thread: ThreadCalls) -> pl.DataFrame:
         ),
     }
     if thread.notes:
-        for of, side in (("input", 0), ("output", 1)):
-            told = [note[side] or (None, None) for note in thread.notes]
-            columns[f"attr.{of}_shapes"] = list_column([each[0] for each in told], _SHAPES)
-            columns[f"attr.{of}_dtypes"] = list_column([each[1] for each in told], _DTYPES)
+        columns |= shape_columns(thread.notes)
     if thread.places:
         columns |= caller_columns(list(thread.places))
     return pl.DataFrame(columns)

@@ -1,4 +1,4 @@
-"""Calls of PyTorch models: what tells them apart, what they are called, how they are repeated."""
+"""Tells calls of PyTorch models apart, names and repeats them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from itertools import islice
 from types import MethodType
 from typing import Any
 
+from xsp.errors import guarded
 from xsp.provider import TRANSFORMED, CallFacts, Inputs, ModelCall, State
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.module.module_path import class_name, is_function, tensors
@@ -154,7 +155,7 @@ def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
 
 
 class CallKeys:
-    """The numbers of calls, whose facts the log of a program keeps: what tells calls apart."""
+    """Numbers of calls; calls with equal facts have one number in a program's log."""
 
     def __init__(self, log: Any) -> None:
         import torch  # noqa: PLC0415
@@ -311,14 +312,15 @@ def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
 
     if torch.jit.is_tracing():
         return ()
-    found: list[tuple[tuple[int, ...], str]] = []
-    try:
+
+    def look() -> Inputs:
+        found: list[tuple[tuple[int, ...], str]] = []
         _note_inputs(args, found, 3)
         if kwargs:
             _note_inputs(kwargs.values(), found, 3)
-    except Exception:  # noqa: BLE001  the user's own objects may raise anything
-        return ()
-    return tuple(found)
+        return tuple(found)
+
+    return guarded(look, lambda _: ())
 
 
 def _note_inputs(

@@ -192,7 +192,6 @@ def _innermost(function: Any) -> Any:
 
 
 def _is_call_of_module(function: Any) -> bool:
-    """Return whether a function is the call of a module, which is watched by itself."""
     module: Any = sys.modules["torch"].nn.Module
     if isinstance(getattr(function, "__wrapped__", None), module):
         return True

@@ -129,12 +129,12 @@ class Loop:
         self._lock = threading.RLock()  # a signal's handler may call a model, too
 
     def record(self, note: Note | None, now: Callable[[], int] = SystemClock.now) -> None:
-        """Have `note` told of each call inside a step; None ends that."""
+        """Call `note` after each call inside a step; None ends that."""
         self._record, self._now = note, now
         self._apply()
 
     def watch(self, log: Any) -> None:
-        """Have the log of a program told of each call; None ends that."""
+        """Log each call in a program's log; None ends that."""
         self._log, self._imported = log, 0  # classes may be new where no module is
         self._apply()
 

@@ -28,7 +28,7 @@ _WEIGHT_BYTES = 4096  # of plain tensors that a module holds, from which on it i
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What is known of a module that is called outermost.
+    """Name and place of a module that is called outermost.
 
     Attributes:
         owner: Number of the model that it is, or is a part of.

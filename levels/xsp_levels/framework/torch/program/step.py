@@ -43,7 +43,7 @@ class Interval:
 
 
 class OptimizerSteps:
-    """Makes steps of what optimizers' hooks tell; `note` is told of each that has ended."""
+    """Makes steps from optimizers' hooks, and calls `note` after each."""
 
     def __init__(self, note: Note, now: Callable[[], int] = SystemClock.now) -> None:
         self._note = note
@@ -141,7 +141,7 @@ def step_rows(steps: tuple[Interval, ...]) -> SpanRows:
 
 
 def in_backward(operators: SpanRows, steps: tuple[Interval, ...]) -> SpanRows:
-    """Return operators, of which those of autograd's own threads state what waits for them. Pure.
+    """Return operators; those of autograd's own threads state the row that waits for them. Pure.
 
     The backward pass of what is on a GPU runs on a thread of the device's, while the thread that
     called it waits. Of several passes at once an operator is in that of its forward's thread, if

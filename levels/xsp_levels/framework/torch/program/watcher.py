@@ -215,7 +215,7 @@ class TorchWatcher:
             local.inside = error = None
 
     def _stand_aside(self, log: Any) -> bool:
-        """Return whether a call is none of the block's: one around it, or Keras only asks shapes.
+        """Return whether a call is not logged: it is around the block, or of Keras for shapes.
 
         A thread may be in a call that began before the hooks were in place; then what comes as
         outermost are layers of that call, until it has ended.
