@@ -6,9 +6,10 @@ out, and counted; so are a cold first step and an empty last one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import polars as pl
 
 from xsp.errors import TraceFormatError
@@ -30,6 +31,7 @@ _TELLING = tuple(
 _TIMES = ("start_ns", "end_ns")
 _WORK = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
 _FAR_NS = 1 << 52  # 52 days; times further apart are not exact as 64-bit floating-point numbers
+_AHEAD = 1.05  # times the host's step: beyond that the device sets the pace
 _COLD = 2.0  # times the longest other step
 _LONG = pl.col("end_ns") - pl.col("start_ns")
 
@@ -88,7 +90,7 @@ def file_steps(recording: Recording, name: str, *, steps: bool) -> FileSteps:
         if recording.peak_bytes is not None:
             roots = roots.with_columns(pl.lit(recording.peak_bytes).alias(f"{ATTRIBUTE}peak_bytes"))
     trees = correlate(_as_roots(roots, rows, name), rows)
-    warnings += [*_uncertain(trees), *_outside(trees, rows)]
+    warnings += [*_uncertain(trees), *_outside(trees, rows), *_ahead(trees.frames)]
     # For each process by itself: others number the nodes of their graphs alike.
     known = captures(trees.frames)
     frames = tuple(replayed(frame, known) for frame in trees.frames)
@@ -243,6 +245,32 @@ def _outside(trees: Trees, rows: SpanRows) -> Iterator[TraceWarning]:
             f"{duration(time - inside_time)} ({part} of the device's work)"
         )
     yield TraceWarning("outside", f"{message}. steps=False, or --whole, shows the whole recording.")
+
+
+def _ahead(frames: Sequence[pl.DataFrame]) -> Iterator[TraceWarning]:
+    """Yield that a loop is as fast as its device, where the host's steps end before their work.
+
+    A step's latency is then the time in which the host hands work over; the device begins the work
+    of the next step as much later as it needs for this one.
+    """
+    begun, latency, behind = [], [], []
+    for frame in frames:
+        work = frame.filter(_WORK).select(pl.col("start_ns").min(), pl.col("end_ns").max())
+        start, end = work.row(0)
+        if start is None or not isinstance(end, int):
+            return
+        begun.append(start)
+        latency.append(int(frame["end_ns"][0] - frame["start_ns"][0]))
+        behind.append(end - int(frame["end_ns"][0]))
+    if len(begun) < 2:
+        return
+    every, usual = float(np.median(np.diff(begun))), float(np.median(latency))
+    if every > _AHEAD * usual and min(behind) > 0:
+        yield TraceWarning(
+            "host-ahead",
+            f"the host runs ahead: it hands a step over in {duration(usual)}, and the device "
+            f"begins one every {duration(every)}. The loop is as fast as the device.",
+        )
 
 
 def _work(frames: list[pl.DataFrame] | tuple[pl.DataFrame, ...]) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -198,6 +199,19 @@ def kernels_to_count(case: Case) -> Iterator[Finding]:
         time,
         case.latency(rows[pl.Series(frame["name"]).is_in(top["name"].implode()).to_numpy()])[1],
         "at most: as if these kernels took no time",
+        _counting(case, pattern),
+    )
+
+
+def _counting(case: Case, pattern: str) -> str:
+    """Return the command that counts what kernels do, with the tool of the device's maker."""
+    devices = (case.trace.metadata.get("environment") or {}).get("devices") or ()
+    if any(re.search(r"\bAMD\b|Instinct|\bgfx\d", str(device)) for device in devices):
+        return (
+            "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE --kernel-trace --output-format json "
+            f"--kernel-include-regex '{pattern}' -- python …; xsp import *_results.json"
+        )
+    return (
         f"ncu --set full --csv -k regex:'{pattern}' -c 10 python … > ncu.csv; "
-        "xsp import trace.json ncu.csv",
+        "xsp import trace.json ncu.csv"
     )

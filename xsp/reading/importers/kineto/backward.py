@@ -8,10 +8,12 @@ numbers.
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 
 from xsp.level import Kind
 from xsp.matching import nearest
+from xsp.reading.correlation import enclosing
 from xsp.reading.importers.kineto.nesting import Integers
 
 _ENGINE = "autograd::engine::"  # names of the engine's spans, in which all backward operators run
@@ -58,3 +60,32 @@ def phases(rows: pl.DataFrame, around: Integers) -> pl.Series:
     every = pl.int_range(rows.height, eager=True).to_numpy()
     inside = nearest(around, every, outer) >= 0
     return pl.Series([None, "backward"]).gather(pl.Series(inside & is_op).cast(pl.UInt32))
+
+
+def in_regions(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
+    """Return rows in which the backward pass states the region that was open while it ran.
+
+    Its operators run on threads of autograd's engine, while the thread that asked for it waits
+    within a range such as `## backward ##`. Where modules are recorded, backward operators belong
+    to the modules whose forward pass made them.
+    """
+    regions = np.flatnonzero((rows["kind"] == Kind.REGION.value).to_numpy())
+    loose = rows["attr.phase"] == "backward"
+    passes = np.flatnonzero(loose.fill_null(value=False).to_numpy() & (around < 0))
+    if not len(regions) or not len(passes) or rows["attr.module_class"].is_not_null().any():
+        return rows
+    start, end, thread = (rows[name].to_numpy() for name in ("start_ns", "end_ns", "thread"))
+    main = int(np.bincount(np.unique(thread[regions], return_inverse=True)[1]).argmax())
+    asked = np.unique(thread[regions])[main]
+    both = np.concatenate([regions, passes])
+    lane = np.concatenate([thread[regions], np.full(len(passes), asked)])
+    found = enclosing(lane, start[both], end[both], np.zeros(len(both), np.int64))
+    found = nearest(found, found, np.arange(len(both)) < len(regions))[len(regions) :]
+    parent = np.full(rows.height, -1)
+    parent[passes] = np.where(found >= 0, regions[found], -1)
+    ids = pl.int_range(1, rows.height + 1, eager=True)
+    is_parent = pl.int_range(rows.height, eager=True).is_in(pl.Series(parent).unique().implode())
+    stated = ids.gather(pl.Series(np.maximum(parent, 0)))
+    return rows.with_columns(
+        id=pl.when(is_parent).then(ids), parent_id=pl.when(pl.Series(parent >= 0)).then(stated)
+    )

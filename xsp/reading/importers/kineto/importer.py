@@ -18,7 +18,7 @@ from xsp.level import Kind
 from xsp.matching import nearest
 from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows, no_rows, span_rows
 from xsp.reading.importers.call import doubled_calls, in_graphs, own_ids
-from xsp.reading.importers.kineto.backward import with_forward_threads
+from xsp.reading.importers.kineto.backward import in_regions, with_forward_threads
 from xsp.reading.importers.kineto.device import device_events
 from xsp.reading.importers.kineto.event import Event, events, rescued
 from xsp.reading.importers.kineto.host import host_events
@@ -124,6 +124,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
         rows = with_inputs(with_modules(with_phases(rows, around), around), around)
+        rows = in_regions(rows, around)
         found = steps(marked.filter(own), rows, around)
         rows, found, peak = with_memory(rows, around, memory.filter(own), found)
         rows, outside = with_overheads(rows, overheads)
