@@ -87,6 +87,15 @@ span_options = options(
     click.option("--full", is_flag=True, help="Export every span."),
 )
 
+# What a tree shows beside times, shares and names: arguments of `Trace.tree`.
+tree_options = options(
+    click.option(
+        "--errors", is_flag=True, help="Show the error of each time, and why it is not exact."
+    ),
+    click.option("--overhead", is_flag=True, help="Show the overhead removed from each row."),
+    click.option("--warnings", is_flag=True, help="Show all warnings and notes."),
+)
+
 timeline_option = click.option(
     "--timeline",
     type=click.Choice(["exact", "measured"]),
