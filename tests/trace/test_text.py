@@ -214,6 +214,7 @@ def test_rows_are_limited(rows: int) -> None:
 def test_a_cut_tree_says_so_below() -> None:
     printed = " ".join(str(samples.trace(samples.resnet())).split())
     assert re.search(r"trace.tree\(rows=200\) more of this tree \(\d+ rows for 728 spans", printed)
+    assert "trace.tree(rows=1000)" in text(samples.frame(samples.resnet()), {}, rows=200)
 
 
 @pytest.mark.parametrize("width", [40, 72, 80, 100, 140])

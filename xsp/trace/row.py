@@ -147,11 +147,13 @@ class Outline:
         rows: The rows.
         spans: Number of spans of the trace.
         calls: Number of occurrences that these stand for.
+        more: Whether a tree of more rows would show more.
     """
 
     rows: tuple[Row, ...]
     spans: int
     calls: int
+    more: bool = False
 
     def without(
         self, reasons: Collection[Inexact], kinds: Collection[str] | None = None
