@@ -99,4 +99,4 @@ def test_warnings_machine_and_plan_are_told_as_they_are() -> None:
         "measured by xsp on AMD EPYC, 2 cores · 2025-07-18 09:14 UTC · Python 3.11.7"
     )
     assert ("plan: runs", "30") in said.facts
-    assert any("without overhead" in claim for claim in said.exact)
+    assert any("overhead removed" in claim for claim in said.exact)

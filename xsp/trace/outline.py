@@ -114,7 +114,16 @@ class _Builder:
     """The groups of a trace (`folding.Folding`), of which rows are made.
 
     Arrays have an entry for each group; a group number is an index into the arrays.
+
+    Attributes:
+        steady_ns: Latency of the model without first calls, by which spans are large or small.
+        hidden: Whether the last tree left out something small.
+        crowded: Whether the last tree left out something for lack of rows.
     """
+
+    steady_ns: float
+    hidden: bool
+    crowded: bool
 
     def __init__(self, spans: pl.DataFrame) -> None:
         parent = folding.parent_rows(spans)

@@ -109,7 +109,7 @@ _TIMES = {
     "throughput_per_s": Column("Samples per second: the batch size over the latency.", _NUMBER),
     "throughput_low_per_s": Column("Lower end of its 95 % interval.", _NUMBER),
     "throughput_high_per_s": Column("Upper end of its 95 % interval.", _NUMBER),
-    "runs": Column("Steps that the latency rests on.", _COUNT),
+    "runs": Column("Number of steps behind the latency.", _COUNT),
     "optimal_batch": Column(
         "Best batch of this model, settings and machine: the smallest of which a doubling raises "
         "the throughput by no more than 5 %. One alone is the best where a larger one ran out of "
@@ -193,7 +193,7 @@ _PLACE = {
     "gpu": Column("Name of the GPU, or of several; null where there is none.", _TEXT),
     "xsp_version": Column("Version of xsp that measured.", _TEXT),
     "basis": Column(
-        "As JSON what the result rests on beside: target, plan, versions, machine.", _TEXT
+        "What else the result depends on, as JSON: target, plan, versions, machine.", _TEXT
     ),
 }
 

@@ -21,7 +21,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@output_option("Where to write the page.  [default: xsp-demo.html]")
+@output_option("File for the page.  [default: xsp-demo.html]")
 @click.option("--rows", type=click.IntRange(min=1), default=30, show_default=True, metavar="N")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def demo(output: Path | None, rows: int, *, opens: bool) -> None:

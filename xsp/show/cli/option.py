@@ -40,7 +40,7 @@ model_options = options(
     click.option(
         "--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]"
     ),
-    click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]"),
+    click.option("--device", help="Device that runs a model: cpu, cuda, cuda:1.  [default: cpu]"),
     click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD."),
     click.option(
         "--framework",

@@ -149,7 +149,7 @@ class _Grouped(TargetCommand):
     is_flag=True,
     hidden=True,  # as earlier versions called `--synchronous`
 )
-@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@output_option("File for the trace.  [default: NAME.xsp; with --json: nowhere]")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
 @tree_options
 @timeline_option

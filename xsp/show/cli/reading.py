@@ -43,7 +43,7 @@ Examples:
 
 @click.command("import", help=_HELP, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@output_option("File for the trace.  [default: NAME.xsp; with --json: nowhere]")
 @click.option("--whole", is_flag=True, help="The whole recording, not a typical one of its steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
 @tree_options
