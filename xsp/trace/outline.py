@@ -27,6 +27,7 @@ from xsp.trace.row import (
     Node,
     Outline,
     Row,
+    Tree,
     known,
     known_sum,
     left_over,
@@ -91,12 +92,12 @@ def outline(
     if smallest is None and (rows is None or spans["latency_ns"][0] is None):
         smallest = 0.0
     if smallest is None:
-        root = builder.fill(room)
+        tree = builder.fill(room)
     else:
         builder.judge(smallest * builder.steady_ns)
-        root = builder.grow(room)
-    more = builder.crowded or (smallest is None and builder.hidden)
-    return Outline(tuple(builder.flatten(root)), spans.height, builder.calls, more)
+        tree = builder.grow(room)
+    more = tree.crowded or (smallest is None and tree.hidden)
+    return Outline(tuple(builder.flatten(tree.root)), spans.height, builder.calls, more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +118,12 @@ class _Builder:
 
     Attributes:
         steady_ns: Latency of the model without first calls, by which spans are large or small.
-        hidden: Whether the last tree left out something small.
-        crowded: Whether the last tree left out something for lack of rows.
     """
 
     steady_ns: float
-    hidden: bool
-    crowded: bool
+    # Of the tree that grows: see `Tree`.
+    _hidden: bool
+    _crowded: bool
 
     def __init__(self, spans: pl.DataFrame) -> None:
         parent = folding.parent_rows(spans)
@@ -217,12 +217,10 @@ class _Builder:
         self._own_least_ns = (_TELLING if least_ns else 0.01) * self.steady_ns
         self._part_least_ns = max(least_ns, 0.01 * self.steady_ns)
 
-    def fill(self, rows: int) -> Node:
-        """Return the root with up to `rows - 1` rows, smaller spans among them as rows allow."""
+    def fill(self, rows: int) -> Tree:
+        """Return a tree of up to `rows` rows, with smaller spans as long as there are rows."""
         self.judge(_LARGE * self.steady_ns)
-        root = self.grow(rows)
-        if self.crowded or not self.hidden:
-            return root
+        best = self.grow(rows)
         # A group has a row only where all those above have.
         sizes = self._ranks.copy()
         for level in self._levels[1:]:
@@ -230,38 +228,28 @@ class _Builder:
         sizes = np.sort(sizes)[::-1]
         # So many of the largest groups fit, and with so many no tree was too large as yet.
         fits, most = int((sizes >= self._least_ns).sum()), len(sizes)
-        guess, hidden = max(rows, fits + 1), True
-        while hidden and fits < most and self.size(root) < rows * (1 - _UNUSED):
+        guess, full = max(rows, fits + 1), rows * (1 - _UNUSED)
+        while best.hidden and not best.crowded and fits < most and best.size < full:
             number = min(guess, most)
             self.judge(float(sizes[number - 1]))
             tree = self.grow(rows)
-            if self.crowded:
+            if tree.crowded:
                 most = number - 1
             else:
-                root, fits, hidden = tree, number, self.hidden
+                best, fits = tree, number
             guess = 2 * fits if most == len(sizes) else (fits + most + 1) // 2
-        self.crowded, self.hidden = False, hidden
-        return root
-
-    @staticmethod
-    def size(root: Node) -> int:
-        """Return the number of rows of a tree."""
-        stack, rows = [root], 0
-        while stack:
-            rows += 1
-            stack.extend(stack.pop().children)
-        return rows
+        return best
 
     @property
     def calls(self) -> int:
         """Number of occurrences that all spans stand for."""
         return int(self._counts.sum())
 
-    def grow(self, rows: int) -> Node:
-        """Return the root with up to `rows - 1` rows below, the largest spans opened first."""
+    def grow(self, rows: int) -> Tree:
+        """Return a tree of up to `rows` rows, the largest spans opened first."""
         root = self._node(0)
         left, ticket = rows - 1, count()
-        self.hidden = self.crowded = False
+        self._hidden = self._crowded = False
         # A tree of few rows needs shorter lists.
         fewest = max(3, min(_FEWEST, rows // 4))
         heap = [(0.0, next(ticket), root)] if self._order.size else []
@@ -274,7 +262,7 @@ class _Builder:
                     child.children = []
                 taken = len(children)
             if taken > left:
-                self.crowded = True
+                self._crowded = True
                 continue
             node.children = children
             left -= taken
@@ -282,8 +270,7 @@ class _Builder:
                 score = self._score(child)
                 if score > 0:
                     heapq.heappush(heap, (-score, next(ticket), child))
-        self.crowded |= bool(heap)
-        return root
+        return Tree(root, self._hidden, self._crowded or bool(heap))
 
     def flatten(self, root: Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
@@ -353,14 +340,14 @@ class _Builder:
             return 0.0
         weight = float(self._weights[node.groups].sum())
         if self._least_ns and self._ranks[node.groups].sum() < self._least_ns:
-            self.hidden |= bool(below.size)
+            self._hidden |= bool(below.size)
             return 0.0
         if not below.size:  # of data loading, say, the functions may be known
             return weight if node.kind == "region" else 0.0
         modules = (self._kinds[below].is_in(_MODULES)).any()
         told = modules or node.kind not in _MODULES or not self._least_ns
         if not told and weight < self._telling_ns:
-            self.hidden = True
+            self._hidden = True
             return 0.0
         return max(weight, 1e-9) * (1.0 if modules else _OPERATOR_WEIGHT)
 
@@ -377,9 +364,9 @@ class _Builder:
         # A rest of a single group would be no shorter than a row of its own.
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
-        self.hidden |= not shown.all()
+        self._hidden |= not shown.all()
         if shown.sum() > most:
-            self.crowded = True
+            self._crowded = True
             shown[np.argsort(-weights, kind="stable")[most - 2 :]] = False
         children = [self._node(group) for group in below[shown].tolist()]
         summed = self._summed(below[~shown], most - len(children) - 1)
