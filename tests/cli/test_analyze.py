@@ -19,6 +19,7 @@ from xsp.analyses import layer_latency
 from xsp.show.cli import app as cli
 from xsp.show.cli import terminal
 from xsp.show.cli.answer.analyze import advised
+from xsp.show.cli.answer.table import drawn as table_of
 
 Said = pytest.CaptureFixture[str]
 
@@ -176,3 +177,22 @@ def test_a_table_goes_through_a_pipe_as_parquet_and_not_to_a_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert cli.run(["analyze", file, "A3", "--parquet"]) == 2
     assert b"Use -o FILE.parquet" in capfdbinary.readouterr().err
+
+
+def test_the_column_that_names_the_rows_is_never_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "width", lambda: 48)
+    wide = ["a layer type with a name that is far too long for this", "ReLU", "ReLU"]
+    table = pl.DataFrame(
+        {
+            "phase": ["forward", "forward", "backward"],
+            "type": wide,
+            "layer_type": ["convolution", "activation", "activation"],
+            "latency_ns": [3e6, 2e6, 1e6],
+        }
+    )
+    head, first, second, third, *_ = table_of(table).splitlines()
+    assert head.split() == ["phase", "type", "latency"]
+    assert [row.split()[0] for row in (first, second, third)] == table["phase"].to_list()
+    assert "ReLU" in second
+    assert first.endswith("3.00 ms")
+    assert max(map(len, (head, first, second, third))) <= 48
