@@ -80,7 +80,6 @@ class Hook:
             function.__kwdefaults__ = self._defaults
 
 
-@functools.cache
 def calls_under_way(code: CodeType) -> int:
     """Count the calls of `code` that have begun and not ended, on all threads."""
     count = 0
@@ -93,6 +92,7 @@ def calls_under_way(code: CodeType) -> int:
     return count
 
 
+@functools.cache
 def _template(generates: bool, free: int) -> CodeType:
     """Return code that calls `xsp_handler`.
 

@@ -299,7 +299,8 @@ def advice(*traces: Trace) -> pl.DataFrame:
         traces: Any traces; of one model at several batch sizes, batches are compared.
     """
     # Of no latency there is no share, and nothing to gain.
-    cases = [case for trace in traces if (case := Case(trace)).whole_ns > 0]
+    filled = [trace for trace in traces if trace.spans.height]
+    cases = [case for trace in filled if (case := Case(trace)).whole_ns > 0]
     found = [(case, finding) for case in cases for rule in RULES for finding in rule(case)]
     found += batch_sizes(cases)
     rows = [_row(case, finding) for case, finding in found if finding.is_worth(case.whole_ns)]
