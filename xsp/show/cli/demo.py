@@ -35,7 +35,9 @@ def demo(output: Path | None, rows: int, *, opens: bool) -> None:
     trace = load(TRACE)
     # The file lies among those of the installation: commands with its path would help nobody.
     object.__setattr__(trace, "_file", "")
-    terminal.show(re.sub(r"trace\.tree\(rows=(\d+)\)", r"xsp demo --rows \1", trace.tree(rows=rows)))
+    terminal.show(
+        re.sub(r"trace\.tree\(rows=(\d+)\)", r"xsp demo --rows \1", trace.tree(rows=rows))
+    )
     to = output or Path("xsp-demo.html")
     if output is None and not os.access(".", os.W_OK):
         to = Path(tempfile.gettempdir()) / to
