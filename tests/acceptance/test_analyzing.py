@@ -58,7 +58,7 @@ def test_layers_have_their_latencies(trace: xsp.Trace) -> None:
 
 
 def test_operators_are_counted_by_name(trace: xsp.Trace) -> None:
-    table = analyses.by_operator(trace)
+    table = analyses.operator_latency(trace)
     counts = dict(table.select("operator", "calls").rows())
     names = trace.spans.filter(kind="op")["name"].to_list()
     assert counts["aten::addmm"] == names.count("aten::addmm") == 2

@@ -15,6 +15,7 @@ import pytest
 from samples import op, pipeline, resnet, trace
 
 import xsp
+import xsp.plot
 from xsp.analyses import layer_latency
 from xsp.show.cli import app as cli
 from xsp.show.cli import terminal
@@ -196,3 +197,14 @@ def test_the_column_that_names_the_rows_is_never_hidden(monkeypatch: pytest.Monk
     assert "ReLU" in second
     assert first.endswith("3.00 ms")
     assert max(map(len, (head, first, second, third))) <= 48
+
+
+def test_analyses_are_found_by_the_names_of_earlier_versions(file: str, capsys: Said) -> None:
+    assert cli.run(["analyze", file, "by-module", "--csv"]) == 0
+    former = capsys.readouterr().out
+    assert cli.run(["analyze", file, "module-latency", "--csv"]) == 0
+    assert capsys.readouterr().out == former
+    for name, analysis in xsp.analyses.FORMER.items():
+        python = name.replace("-", "_")
+        assert getattr(xsp.analyses, python) is analysis
+        assert getattr(xsp.plot, python) is getattr(xsp.plot, analysis.name.replace("-", "_"))

@@ -17,12 +17,12 @@ import polars as pl
 from xsp import __version__
 from xsp.answer.analyses import (
     Analysis,
-    by_layer_type,
-    by_primitive,
     device_time,
     layer_thirds,
+    layer_type_work,
     model_information,
     model_roofline,
+    primitive_latency,
 )
 from xsp.answer.zoo.task import Point, Task, basis_text, machine_of
 from xsp.layer_type import MEANINGS, LayerType
@@ -261,7 +261,7 @@ def _of_model(trace: Trace) -> Row:
 
 def _of_types(trace: Trace) -> Row:
     """Return the share of each type of layer: 0 of types that the model has not."""
-    table = by_layer_type(trace)
+    table = layer_type_work(trace)
     shares = dict(table.select("layer_type", "share_pct").iter_rows())
     if not table.height or any(share is None for share in shares.values()):
         return {}
@@ -271,7 +271,7 @@ def _of_types(trace: Trace) -> Row:
 
 
 def _of_primitives(trace: Trace) -> Row:
-    table = _asked(by_primitive, trace)
+    table = _asked(primitive_latency, trace)
     if table is None:
         return {}
     shares: dict[str, float] = {}

@@ -92,7 +92,7 @@ def overview_of(trace: Trace, levels: pl.DataFrame) -> Overview:
 
     Args:
         trace: The trace.
-        levels: What `xsp.analyses.time_by_level` says of the trace.
+        levels: What `xsp.analyses.level_latency` says of the trace.
     """
     metadata = trace.metadata
     # How far the numbers go, as the first line of the printed tree says.
