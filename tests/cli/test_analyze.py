@@ -17,6 +17,7 @@ from samples import op, pipeline, resnet, trace
 import xsp
 import xsp.plot
 from xsp.analyses import layer_latency
+from xsp.answer.analyses import FORMER
 from xsp.show.cli import app as cli
 from xsp.show.cli import terminal
 from xsp.show.cli.answer.analyze import advised
@@ -204,7 +205,7 @@ def test_analyses_are_found_by_the_names_of_earlier_versions(file: str, capsys: 
     former = capsys.readouterr().out
     assert cli.run(["analyze", file, "module-latency", "--csv"]) == 0
     assert capsys.readouterr().out == former
-    for name, analysis in xsp.analyses.FORMER.items():
+    for name, analysis in FORMER.items():
         python = name.replace("-", "_")
         assert getattr(xsp.analyses, python) is analysis
         assert getattr(xsp.plot, python) is getattr(xsp.plot, analysis.name.replace("-", "_"))
