@@ -23,6 +23,10 @@ _FIELDS: dict[str, Any] = {
     "in_elements": pl.Int64,
     "out_elements": pl.Int64,
     "element_type": pl.String,
+    "source": pl.String,
+    "destination": pl.String,
+    "transfer_bytes": pl.Int64,
+    "direction": pl.String,
 }
 
 Row = dict[str, Any]

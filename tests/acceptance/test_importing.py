@@ -63,7 +63,8 @@ def test_the_profiler_stays_in_the_numbers_and_the_first_lines_say_so(kineto: Pa
 
 def test_a_typical_step_is_shown_or_the_whole(kineto: Path) -> None:
     step, whole = xsp.read(kineto), xsp.read(kineto, steps=False)
-    assert len(step.metadata["imported"]["steps"]) == 3
+    cold = any(warning.code == "steps-left-out" for warning in step.warnings)  # the first, or none
+    assert len(step.metadata["imported"]["steps"]) == 3 - cold
     assert whole.metadata["imported"]["steps"] == ("",)
     assert len(whole) > 2 * len(step)
 

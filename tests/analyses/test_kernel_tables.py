@@ -19,6 +19,7 @@ from xsp.analyses import (
     layer_kernel_metrics,
     layer_kernels,
     layer_roofline,
+    verdict,
 )
 from xsp.machine import peak
 from xsp.trace import Trace
@@ -131,3 +132,16 @@ def test_a_recorded_vision_transformer_has_the_operations_of_its_architecture() 
     assert table["flops"].sum() / 4 == pytest.approx(2 * 17.56e9, rel=0.01)
     kernels = kernel_roofline(recorded("kineto/h100-vit.json.gz"))
     assert kernels.filter(pl.col("reached_pct") >= 100).height == 0
+
+
+def test_copies_and_sets_are_not_measured_against_the_peak_of_the_memory() -> None:
+    copy = row(2, "memcpy", "memcpy HtoD", 90, transfer_bytes=1 << 20)
+    clear = row(2, "memset", "memset", 10, transfer_bytes=512)
+    counted: dict[str, Any] = {"flops": 1_000, "dram_read_bytes": 4_000, "dram_write_bytes": 4_000}
+    made = on_device(copy, clear, gemm(**counted))
+    table = kernel_by_name(made)
+    bound = dict(zip(table["kernel"], table["memory_bound"], strict=True))
+    assert bound == {"memcpy HtoD": None, "memset": None, "gemm": True}
+    assert kernel_roofline(made)["kernel"].to_list() == ["gemm"]
+    (memory,) = verdict(made).filter(pl.col("candidate") == "memory-bound")["evidence"].to_list()
+    assert memory.startswith("1 kernel with fewer than")

@@ -209,3 +209,15 @@ def test_analyses_are_found_by_the_names_of_earlier_versions(file: str, capsys: 
         python = name.replace("-", "_")
         assert getattr(xsp.analyses, python) is analysis
         assert getattr(xsp.plot, python) is getattr(xsp.plot, analysis.name.replace("-", "_"))
+
+
+def test_a_peak_of_ones_own_is_a_pair_of_rates(tmp_path: Path, capsys: Said) -> None:
+    product = op("aten::mm")
+    product.attributes = {"input_shapes": [[4, 8], [8, 16]], "input_dtypes": ["float32"] * 2}
+    file = str(trace(pipeline("predict", product)).save(tmp_path / "a.xsp"))
+    asked = ["analyze", "operator-roofline", file, "--csv", "--peak"]
+    assert cli.run([*asked, "flops=2T, bandwidth=1.5G"]) == 0
+    assert ",2000000000000.0,1500000000.0,given," in capsys.readouterr().out
+    for wrong in ("2T", "flops=2X", "flops=0", "flops=1T,speed=2"):
+        assert cli.run([*asked, wrong]) == 2
+        assert "--peak is no peak" in capsys.readouterr().err

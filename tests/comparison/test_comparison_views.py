@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import polars as pl
 import pytest
-from samples import hostile, layer, pipeline, resnet, trace
+from samples import hostile, layer, op, pipeline, resnet, trace
 
 import xsp
+from xsp.answer.comparison import parse_condition
 from xsp.trace import Trace
 
 ENVIRONMENT = {
@@ -135,3 +137,32 @@ def test_loops_of_one_length_are_compared_without_a_word_on_calls() -> None:
     assert not any("call" in note for note in same.notes)
     assert "per call" not in same.text()
     assert "→ 300" not in same.markdown()
+
+
+def test_paths_are_shown_as_they_are_and_backward_spans_with_their_phase() -> None:
+    def made(own_ns: int) -> Trace:
+        names = (r"a\/b", r"\#\# c \#\#")  # as paths have `a/b` and `## c ##`
+        steps = [layer(name, "Linear", own_ns=own_ns) for name in names]
+        back = layer("fc", "Linear", own_ns=own_ns, phase="backward")
+        return trace(pipeline("fit", *steps, back), intervals="across 3 processes")
+
+    found = xsp.compare(made(100_000), made(200_000))
+    shown = found.text(width=100).splitlines()
+    for name in ("a/b", "## c ##", "fc (backward)"):
+        assert any(line.endswith(f"slower   {name}") for line in shown), name
+    for name in ("a/b", "## c ##"):
+        (outcome,) = parse_condition(f"layer:{name} > 5%").outcomes(found)
+        assert outcome.holds
+
+
+def test_the_weights_of_an_embedding_are_no_batch() -> None:
+    embedding = op("aten::embedding")
+    embedding.attributes = {"input_shapes": [[151_936, 64], [2, 8]]}
+    model = trace(pipeline("predict", layer("Net", "Net", embedding)))
+    found = xsp.compare(model, model)
+    assert "throughput_per_s" not in found.summary["quantity"].to_list()
+    assert "inputs" not in found.settings["setting"].to_list()
+    told = layer("Net", "Net", embedding, input_shapes=[[2, 8]])
+    known = xsp.compare(trace(pipeline("predict", told)), trace(pipeline("predict", told)))
+    throughput = known.summary.filter(pl.col("quantity") == "throughput_per_s")
+    assert throughput["a"].to_list() == [pytest.approx(2e9 / known.summary["a"][0])]

@@ -32,9 +32,9 @@ def sums_by_name(recording: Recording, *kinds: str) -> dict[str, tuple[int, int]
     return {name: (count, time) for name, count, time in named.iter_rows()}
 
 
-def checked_trace(recording: Recording) -> Trace:
+def checked_trace(recording: Recording, *, steps: bool = True) -> Trace:
     """Return the trace of a recording, in which what is known of its places holds."""
-    trace = trace_of(recording, "recorded")
+    trace = trace_of(recording, "recorded", steps=steps)
     trace.check()
     return trace
 

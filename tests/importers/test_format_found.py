@@ -33,7 +33,7 @@ def refused(path: Path) -> str:
         (b"", "is empty: nothing was recorded"),
         (b"hello\n", r"is text that begins with 'hello\n'"),
         (b' {"points": 12}', "is JSON that begins with '{\"points\": 12}'"),
-        (b"\x7fELF\0\0\0", "is a binary file of an unknown format"),
+        (b"\x7fELF\0\0\0", "is binary, of unknown format"),
         (b"\x1b[2J", r"is text that begins with '\x1b[2J'"),
         # Without a time: test runners that work side by side have to agree on the test's name.
         (gzip.compress(b"hello", mtime=0), "is text that begins with 'hello'"),

@@ -23,6 +23,7 @@ from chrome import (
     written,
 )
 
+import xsp
 from xsp.importers import Recording, Source
 from xsp.reading.importers.kineto import Kineto
 
@@ -218,21 +219,49 @@ def test_collectives_have_their_group_and_size(tmp_path: Path) -> None:
     assert row(found, "aten::mm")["collective"] is None
 
 
-def test_memory_is_summed_up_in_the_operators_around_it(tmp_path: Path) -> None:
-    def change(at: int, size: int, tid: int = MAIN) -> dict[str, object]:
-        args = {"Bytes": size, "Device Id": 0, "Device Type": 1}
-        found = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "ts": at}
-        return {**found, "pid": PID, "tid": tid, "args": args}
+def memory(at: int, size: int, tid: int = MAIN, **args: int) -> dict[str, object]:
+    """Return an allocation, or with a negative size a release."""
+    args = {"Bytes": size, "Device Id": 0, "Device Type": 1, **args}
+    found = {"ph": "i", "cat": "cpu_instant_event", "s": "t", "name": "[memory]", "ts": at}
+    return {**found, "pid": PID, "tid": tid, "args": args}
 
-    events = [
-        op("outer", 0, 50),
-        op("inner", 10, 10),
-        *(change(12, 100), change(15, 20), change(30, -100), change(11, 7, OTHER), change(99, 5)),
-    ]
-    found = recording(tmp_path, events)
+
+def test_memory_is_summed_up_in_the_operators_around_it(tmp_path: Path) -> None:
+    changes = [memory(12, 100), memory(15, 20), memory(30, -100), memory(11, 7, OTHER)]
+    found = recording(tmp_path, [op("outer", 0, 50), op("inner", 10, 10), *changes, memory(99, 5)])
     outer, inner = row(found, "outer"), row(found, "inner")
     assert (outer["allocated_bytes"], outer["freed_bytes"]) == (120, 100)
     assert (inner["allocated_bytes"], inner["freed_bytes"]) == (120, 0)
+    assert (outer["peak_bytes"], inner["peak_bytes"]) == (127, 127)  # with the other thread's 7
+
+
+def test_the_peak_and_what_is_alive_are_those_of_the_addresses(tmp_path: Path) -> None:
+    # Two operators each; the first keeps one of two tensors, which Python releases after both.
+    events = [
+        mark("ProfilerStep#0", 0, 100),
+        module("First_0", 10, 10),
+        op("keep", 10, 10),
+        memory(12, 64, Addr=1),
+        memory(14, 32, Addr=2),
+        memory(30, -32, Addr=2),
+        module("Second_0", 40, 10),
+        op("work", 40, 10),
+        memory(42, 48, Addr=2),
+        memory(60, -48, Addr=2),
+        memory(70, -64, Addr=1),
+        memory(80, -500, Addr=9),  # of before the recording
+    ]
+    found = recording(tmp_path, events)
+    keep, work = row(found, "keep"), row(found, "work")
+    assert found.roots["attr.peak_bytes"].to_list() == [112]
+    assert (keep["alive_at_peak_bytes"], work["alive_at_peak_bytes"]) == (64, 48)
+    assert (keep["reaches_peak"], work["reaches_peak"]) == (False, True)
+    peak = xsp.analyses.memory_peak(trace(found))
+    assert peak.select("operator", "alive_bytes", "recorded").rows() == [
+        ("keep", 64, True),
+        ("work", 48, True),
+    ]
+    assert peak["peak_bytes"].unique().to_list() == [112]
 
 
 def test_overheads_are_those_of_the_call_that_they_lie_in_or_are_told_as_a_sum(

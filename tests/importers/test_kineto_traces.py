@@ -124,7 +124,8 @@ def under(name: str) -> tuple[list[dict[str, Any]], list[tuple[str, int] | None]
     parent = frame["parent"].to_list()
     module = "attr.module_class"
     is_op = frame.select(
-        pl.col("kind").is_in(["op", "layer"])
+        pl.col("kind").is_in(["op", "layer", "region"])
+        & (pl.col("parent") >= 0)
         & (pl.col("provenance") == "recorded")
         & (pl.col(module).is_null() if module in frame.columns else True)
     ).to_series()

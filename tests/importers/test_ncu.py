@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from xsp.errors import TraceFormatError
 from xsp.importers import KernelMetrics, Source
 from xsp.reading.importers.ncu import NsightCompute
-from xsp.reading.importers.ncu.attribute import numbers
+from xsp.reading.importers.ncu.number import numbers
 
 REAL = Path(os.environ.get("XSP_TRACES", Path(__file__).parents[3] / "shared" / "traces"))
 

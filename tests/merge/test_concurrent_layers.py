@@ -17,8 +17,8 @@ from xsp.matching import Run, ladder
 from xsp.provider import SpanRows, span_rows
 from xsp.reading.correlation import correlate
 from xsp.reading.merge import Merged, merge
+from xsp.scope import layered
 from xsp.trace import integrity
-from xsp_levels.framework.scope import layered
 
 _RUNGS = ladder({Kind.REGION, Kind.LAYER, Kind.OP})
 _MAIN = 1

@@ -87,3 +87,15 @@ def test_differences_are_sorted_by_size_whatever_their_sign() -> None:
     assert data["path"] == ["m/b", "m/c", "m/a"]
     assert list(data["right"]) == [-9.0, 4.0, 2.0]
     assert data["color"][2] == SERIES[1].light
+
+
+def test_a_type_has_one_color_in_all_charts_of_a_table() -> None:
+    table = LAYERS.with_columns(bytes=pl.Series([1.0, 9.0, 1.0]))
+    colors = []
+    for value in ("own_ns", "bytes"):
+        drawn = by_position(
+            table, value, position="index", group="type", shown=(), colored_by="own_ns"
+        )
+        data = source(drawn, "top")
+        colors.append(dict(zip(data["group"], data["color"], strict=True)))
+    assert colors[0] == colors[1]

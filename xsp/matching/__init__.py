@@ -21,6 +21,7 @@ from xsp.matching.ancestry import (
     nearest_outer,
     rearranged,
     roots_of,
+    subtree_sums,
 )
 from xsp.matching.concurrency import Shares, gathering, shares, sibling_shares
 from xsp.matching.machine_speed import FEWEST_ROUNDS, Series, SlowLevel, slow_level
@@ -121,6 +122,7 @@ __all__ = [
     "standard_error",
     "steady_signatures",
     "student",
+    "subtree_sums",
     "summarize",
     "trimmed_mean",
     "typical_run",

@@ -39,6 +39,7 @@ _FLOATS = "List(Float64)"
 _LAYER = (Kind.LAYER,)
 _OP = (Kind.OP,)
 _FRAMEWORK = (Kind.LAYER, Kind.OP)
+_MEMORY = (Kind.REGION, *_FRAMEWORK)
 _CALL = (Kind.CALL,)
 _ALLOCATING = (Kind.LAYER, Kind.OP, Kind.LAUNCH)
 _HOST = (Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL)
@@ -211,10 +212,16 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("in_elements", _GENERATED, _INT, "Elements that a process puts in.", "elements"),
     Attribute("out_elements", _GENERATED, _INT, "Elements that a process gets out.", "elements"),
     Attribute("element_type", _GENERATED, _TEXT, "Data type of these elements."),
+    Attribute("collective_sequence", _GENERATED, _INT,
+        "Number of the collective in its group: the same in all processes."),
     Attribute("allocated_bytes", _ALLOCATING, _INT, "Memory allocated within the span.", "bytes"),
     Attribute("freed_bytes", _ALLOCATING, _INT, "Memory freed within the span.", "bytes"),
-    Attribute("peak_bytes", _FRAMEWORK, _INT,
+    Attribute("peak_bytes", _MEMORY, _INT,
         "Most memory held at one time within the span, above what was held at its start.", "bytes"),
+    Attribute("alive_at_peak_bytes", _FRAMEWORK, _INT,
+        "What the span itself allocated and is alive when its step holds most memory.", "bytes"),
+    Attribute("reaches_peak", _FRAMEWORK, _FLAG,
+        "Whether the span allocated what makes its step hold most memory."),
     Attribute("library", _CALL, _TEXT, "The library, with its version where it is known."),
     Attribute("implementation", _CALL, _TEXT,
         "Which of its implementations the library chose, such as `jit:avx512_core`."),

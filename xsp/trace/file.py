@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import zipfile
 import zlib
 from collections.abc import Mapping
 from datetime import datetime
@@ -37,6 +38,7 @@ _BLANK = "0" * 32
 _MARK = _CHECKSUM.encode() + bytes((0x18, len(_BLANK)))
 _MAGIC = b"PAR1"
 _ZIP = b"PK\3\4"
+_RECORDED = "manifest.json"  # what `xsp record` writes into each of its archives
 _SMALLEST = 12  # bytes: magic at both ends, and the length of the footer
 
 # A signed integer of OTLP and Parquet.
@@ -103,13 +105,22 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
 
 
 def is_own(path: Path) -> bool:
-    """Tell whether a file begins as traces of xsp do, or as its raw records (`xsp record`).
+    """Tell whether a file begins as traces of xsp do, or holds its raw records (`xsp record`).
 
     Raises:
         OSError: The file cannot be opened.
     """
     with path.open("rb") as file:
-        return file.read(len(_MAGIC)) in (_MAGIC, _ZIP)
+        begin = file.read(len(_MAGIC))
+    return begin == _MAGIC or (begin == _ZIP and _holds_records(path))
+
+
+def _holds_records(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _RECORDED in archive.namelist()
+    except (zipfile.BadZipFile, OSError):
+        return False
 
 
 def pack_runs(runs: pl.DataFrame) -> str:

@@ -24,6 +24,8 @@ SUMMED = ("latency_ns", "self_ns", "overhead_ns", "device_ns")
 _RECURRENCES, _LONGEST_PATTERN = 4, 32
 # A module that is called by the same name so often is called in a loop.
 _ROUNDS = 3
+_OF_A_BLOCK = r" .*\b\d"  # names of operators that end with a block's number
+_PROCESSES = 8
 _STEPS = ("region", "layer")
 _BOUNDS = ("latency_low_ns", "latency_high_ns")
 
@@ -111,23 +113,27 @@ def numberless(spans: pl.DataFrame) -> pl.DataFrame:
     """Return spans of which numbered steps have one name: that without the numbers.
 
     Marked spans whose names differ in numbers alone are numbered steps, where there are at least
-    `_ROUNDS` of them in the trace.
+    `_ROUNDS` of them in the trace. So are operators, for which libraries mark what they do to
+    each block of a model: `FSDP::pre_forward (block.7)`.
 
     >>> names = ["Step 0 to 10", "Step 10 to 20", "Step 20 to 30", "phase 1", "phase 2"]
     >>> numberless(pl.DataFrame({"kind": "region", "name": names}))["name"].to_list()
     ['Step # to #', 'Step # to #', 'Step # to #', 'phase 1', 'phase 2']
     """
-    chosen = (spans["kind"] == Kind.REGION.value).to_numpy()
+    marked = spans["kind"] == Kind.REGION.value
     if "attributes" in spans.columns:  # shapes, and numbers of models, are no steps' numbers
-        group = attribute_column(spans, "is_group", pl.Boolean).fill_null(value=False)
-        chosen &= ~group.to_numpy()
-    rows = np.flatnonzero(chosen)
-    if len(rows) < _ROUNDS:
-        return spans
-    bare = pl.col("name").str.replace_all(r"\d+", "#")
-    often = pl.len().over(bare) >= _ROUNDS
-    marked = spans[rows].select(pl.when(often).then(bare).otherwise("name"))
-    return spans.with_columns(spans["name"].scatter(rows, marked.to_series()))
+        marked &= ~attribute_column(spans, "is_group", pl.Boolean).fill_null(value=False)
+    of_blocks = (spans["kind"] == Kind.OP.value) & spans["name"].str.contains(_OF_A_BLOCK)
+    numbered = [(marked, r"\d+"), (of_blocks, r"\b\d+\b")]
+    for chosen, number in numbered:
+        rows = chosen.arg_true()
+        if len(rows) < _ROUNDS:
+            continue
+        bare = pl.col("name").str.replace_all(number, "#")
+        often = pl.len().over(bare) >= _ROUNDS
+        names = spans[rows].select(pl.when(often).then(bare).otherwise("name")).to_series()
+        spans = spans.with_columns(spans["name"].scatter(rows, names))
+    return spans
 
 
 def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
@@ -140,6 +146,10 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     """
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     looks, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
+    # Few processes stand apart: one may make the others wait.
+    process = attribute_column(spans, "process", pl.Int64)
+    if process.drop_nulls().n_unique() <= _PROCESSES:
+        looks = mix(looks + np.where(process.is_null(), 0, process.hash().to_numpy()))
     # Which spans tell the subtree around them from others: see `shapes`.
     kinds = spans["kind"]
     of_operator = (kinds == Kind.OP.value).to_numpy()

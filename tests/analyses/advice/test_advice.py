@@ -9,6 +9,8 @@ from typing import Any
 
 import polars as pl
 import pytest
+from device_samples import call as launching_call
+from device_samples import random_timeline, timeline, work
 from samples import Node, frame, layer, op, pipeline, trace
 
 import xsp
@@ -31,7 +33,9 @@ def kernel(name: str, own_ns: int, launch: int | None = None, **about: Any) -> N
 
 
 def rules(*traces: Trace) -> list[str]:
-    return advice(*traces)["rule"].to_list()
+    """List the findings, without those that only repeat the verdict."""
+    by_verdict = pl.col("evidence").str.starts_with("the verdict is ")
+    return advice(*traces).filter(~by_verdict)["rule"].to_list()
 
 
 def row(rule: str, *traces: Trace) -> dict[str, Any]:
@@ -269,3 +273,32 @@ def test_a_thread_that_waits_for_what_others_evaluate_runs_no_code_of_its_own(
     root.attributes.update(ran, self_samples=100, calls=1, whole_block=True)
     found = row("program's own code", trace(root, groups=[{"name": "Net 8×3"}]))
     assert found["gain_ns"] == pytest.approx(gain_ns)
+
+
+COPY = {"kind": "memcpy", "name": "memcpy HtoD"}
+REDUCE = {"name": "ncclDevKernel_AllReduce_Sum"}
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(COPY, "copy-bound"), (REDUCE, "communication-bound"), ({}, "kernels to count")],
+)
+def test_advice_agrees_with_the_verdict(more: dict[str, Any], said: str) -> None:
+    busy = timeline(1_000, launching_call(0, 5, 1), work(10, 990, 1, **more))
+    found = advice(busy).row(0, named=True)
+    assert found["rule"] == said
+    assert found["gain_ns"] == 980
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_whatever_limits_a_device_most_there_is_advice_of_that_size(seed: int) -> None:
+    drawn = random_timeline(seed)
+    limit = verdict(drawn).filter(pl.col("verdict")).row(0, named=True)
+    assert advice(drawn)["gain_ns"].max() >= limit["time_ns"] / 2
+
+
+def test_nothing_is_advised_twice_where_a_rule_says_what_the_verdict_says() -> None:
+    pageable = COPY | {"source": "pageable", "destination": "device", "transfer_bytes": 1 << 20}
+    copies = timeline(1_000, launching_call(0, 5, 1), work(10, 990, 1, **pageable))
+    assert "pageable copies" in advice(copies)["rule"].to_list()
+    assert "copy-bound" not in advice(copies)["rule"].to_list()

@@ -124,3 +124,19 @@ def test_every_point_of_a_recording_is_reached_when_it_was(name: str) -> None:
     table = critical_path(trace)
     whole = max(trace.spans["end_ns"])
     assert table.filter(table["name"].is_null())["time_ns"].sum() == whole
+
+
+@pytest.mark.parametrize("name", ["sem_wait", "poll", "pthread_cond_timedwait", "epoll_wait"])
+def test_a_thread_that_only_waits_in_the_background_determines_nothing(name: str) -> None:
+    # A driver's thread waits all the time, and writes something in between.
+    beside = [
+        host("syscall", name, 5, 60, thread=2),
+        host("syscall", "write", 60, 61, thread=2),
+        host("syscall", name, 61, 99, thread=2),
+    ]
+    found = kinds(timeline(100, call(10, 15, 1), work(18, 30, 1), *beside))
+    assert found == {"region": (94, 80.0), "launch": (5, 5.0), "syscall": (1, 1.0)}
+
+
+def test_a_wait_of_the_thread_itself_is_on_the_path() -> None:
+    assert kinds(timeline(100, host("syscall", "sem_wait", 10, 60)))["syscall"] == (50, 50.0)

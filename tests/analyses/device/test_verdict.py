@@ -111,3 +111,10 @@ def test_of_one_device_the_candidates_are_the_whole(seed: int) -> None:
     if "device-bound" in found:
         told = [share for name, share in found.items() if name not in limits]
         assert sum(share or 0.0 for share in told) == pytest.approx(100)
+
+
+def test_work_whose_call_is_not_known_is_not_moved() -> None:
+    # A kernel runs on after the end of the step; nothing tells when it was launched.
+    late = timeline(100, work(20, 150))
+    found = {row["candidate"]: row["time_ns"] for row in verdict(late).iter_rows(named=True)}
+    assert (found["device-bound"], found["host-bound"]) == (80, 20)

@@ -109,3 +109,14 @@ def test_all_device_time_of_a_recording_without_a_host_lies_under_nothing() -> N
     assert rows["under"].unique().to_list() == ["nothing"]
     assert rows["share_pct"][0] == pytest.approx(100)
     assert rows["share_pct"][1:].sum() == pytest.approx(100)
+
+
+def test_a_thread_that_only_waits_in_the_background_divides_nothing() -> None:
+    waits = [
+        Node("syscall", name, 400, [], {}, {"thread": 2}) for name in ("sem_wait", "futex_wait")
+    ]
+    table = level_latency(trace(pipeline("predict", *waits, own_ns=1_000)))
+    assert table["kind"].to_list() == ["region"]
+    works = Node("op", "aten::mm", 400, [], {}, {"thread": 2})
+    table = level_latency(trace(pipeline("predict", works, own_ns=1_000)))
+    assert table["kind"].to_list() == ["region", "op"]

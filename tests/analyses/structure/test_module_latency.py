@@ -52,3 +52,22 @@ def test_layers_of_a_real_model_are_all_there() -> None:
     assert table["module"].to_list() == ["", "0", "1", "2"]
     layers = measured.spans.filter(pl.col("kind") == "layer")["latency_ns"]
     assert table["latency_ns"].to_list() == pytest.approx(layers.to_list())
+
+
+def test_devices_work_for_a_module_and_for_all_below() -> None:
+    worked = [{"device_ns": ns} for ns in (900.0, 300.0, 600.0)]
+    blocks = [module(f"h.{i}", "Block", own_ns=10) for i in range(2)]
+    for block, columns in zip(blocks, worked[1:], strict=True):
+        block.columns = columns
+    net = module("", "Net", *blocks, own_ns=100)
+    net.columns = worked[0]
+    root = pipeline("predict", net)
+    root.columns = worked[0]
+    table = module_latency(trace(root))
+    assert table["module"].to_list() == ["", "h", "h.0", "h.1"]
+    assert table["device_ns"].to_list() == [900, 900, 300, 600]
+    assert table["device_share_pct"].to_list() == pytest.approx([100, 100, 100 / 3, 200 / 3])
+    assert module_latency(trace(pipeline("p", net.children[0])))[
+        "device_ns"
+    ].unique().to_list() == [300]
+    assert module_latency(trace(pipeline("p", module("", "Net"))))["device_ns"].to_list() == [None]

@@ -67,12 +67,10 @@ def test_device_time_by_operator_is_what_another_tool_found(name: str) -> None:
     found = dict(table.select("operator", pl.col("kernel_ns") / 1e6).iter_rows())
     if name == "mi300-vllm-decode-graph":
         # The one graph launch of the recording runs 421 kernels: the file does not say for which
-        # operators, and they are charged to the operator that launched the graph. The other tool
-        # takes names from a second recording, of the capture, which is not at hand.
-        graph = next(operator for operator in found if operator.startswith("execute_"))
+        # operators, and the range that launched the graph is none. The other tool takes names from
+        # a second recording, of the capture, which is not at hand.
         eager = {"aten::sub", "aten::index"}
-        # A few of those it counts in `aten::copy_` and `aten::mm` lie in the graph as well.
-        assert found.pop(graph) + sum(found.values()) == pytest.approx(sum(told.values()), rel=1e-2)
+        assert not [operator for operator in found if operator.startswith("execute_")]
         told = {operator: told[operator] for operator in eager}
         found = {operator: found[operator] for operator in eager}
     assert found == pytest.approx(told, rel=1e-3)

@@ -17,20 +17,28 @@ from xsp.answer.analyses.cell import heading_of as heading_of
 from xsp.answer.analyses.cell import text_of as text_of
 from xsp.answer.analyses.contract import Analysis
 from xsp.answer.analyses.contract import Need as Need
+from xsp.answer.analyses.device.collectives import collectives
 from xsp.answer.analyses.device.communication import communication
+from xsp.answer.analyses.device.copies import copies
 from xsp.answer.analyses.device.critical_path import critical_path
 from xsp.answer.analyses.device.device_idle import device_idle
 from xsp.answer.analyses.device.device_time import device_time
+from xsp.answer.analyses.device.device_work import DeviceWork as DeviceWork
+from xsp.answer.analyses.device.device_work import step_device_ns as step_device_ns
 from xsp.answer.analyses.device.launch_overhead import launch_overhead
 from xsp.answer.analyses.device.rank_imbalance import rank_imbalance
+from xsp.answer.analyses.device.stream_queue import stream_queue
 from xsp.answer.analyses.device.verdict import verdict
 from xsp.answer.analyses.kernel.kernel_by_name import kernel_by_name
+from xsp.answer.analyses.kernel.kernel_by_type import kernel_by_type
 from xsp.answer.analyses.kernel.kernel_information import kernel_information
 from xsp.answer.analyses.kernel.kernel_roofline import kernel_roofline
+from xsp.answer.analyses.kernel.kernel_sequences import kernel_sequences
 from xsp.answer.analyses.kernel.layer_device_time import layer_device_time
 from xsp.answer.analyses.kernel.layer_kernel_metrics import layer_kernel_metrics
 from xsp.answer.analyses.kernel.layer_kernels import layer_kernels
 from xsp.answer.analyses.kernel.layer_roofline import layer_roofline
+from xsp.answer.analyses.kernel.operator_roofline import operator_roofline
 from xsp.answer.analyses.layer.layer_information import layer_information
 from xsp.answer.analyses.layer.layer_latency import layer_latency
 from xsp.answer.analyses.layer.layer_latency_by_type import layer_latency_by_type
@@ -43,9 +51,11 @@ from xsp.answer.analyses.memory.layer_memory import layer_memory
 from xsp.answer.analyses.memory.memory_peak import memory_peak
 from xsp.answer.analyses.memory.memory_timeline import memory_timeline
 from xsp.answer.analyses.memory.operator_memory_allocation import operator_memory_allocation
+from xsp.answer.analyses.model.evaluation import batch_of as batch_of
 from xsp.answer.analyses.model.model_information import model_information
 from xsp.answer.analyses.model.model_roofline import model_roofline
 from xsp.answer.analyses.model.optimal_batch import optimal_batch
+from xsp.answer.analyses.model.step_latency import step_latency
 from xsp.answer.analyses.structure.attribution import attribution
 from xsp.answer.analyses.structure.layer_type_work import layer_type_work
 from xsp.answer.analyses.structure.level_latency import level_latency
@@ -54,11 +64,13 @@ from xsp.answer.analyses.structure.operator_latency import operator_latency
 from xsp.answer.analyses.structure.primitive_latency import primitive_latency
 from xsp.answer.analyses.structure.side_by_side import side_by_side
 from xsp.answer.analyses.tree import Tree as Tree
+from xsp.answer.analyses.work import with_peak
 
 ALL: tuple[Analysis[Any], ...] = (
     model_information,
     optimal_batch,
     model_roofline,
+    step_latency,
     layer_information,
     layer_latency,
     layer_memory_allocation,
@@ -69,6 +81,9 @@ ALL: tuple[Analysis[Any], ...] = (
     kernel_information,
     kernel_roofline,
     kernel_by_name,
+    kernel_by_type,
+    kernel_sequences,
+    operator_roofline,
     layer_kernels,
     layer_kernel_metrics,
     layer_device_time,
@@ -83,7 +98,10 @@ ALL: tuple[Analysis[Any], ...] = (
     device_time,
     device_idle,
     launch_overhead,
+    stream_queue,
+    copies,
     communication,
+    collectives,
     rank_imbalance,
     critical_path,
     verdict,
@@ -113,13 +131,17 @@ __all__ = [
     "Analysis",
     "advice",
     "attribution",
+    "collectives",
     "communication",
+    "copies",
     "critical_path",
     "device_idle",
     "device_time",
     "kernel_by_name",
+    "kernel_by_type",
     "kernel_information",
     "kernel_roofline",
+    "kernel_sequences",
     "launch_overhead",
     "layer_device_time",
     "layer_information",
@@ -142,9 +164,13 @@ __all__ = [
     "module_latency",
     "operator_latency",
     "operator_memory_allocation",
+    "operator_roofline",
     "optimal_batch",
     "primitive_latency",
     "rank_imbalance",
     "side_by_side",
+    "step_latency",
+    "stream_queue",
     "verdict",
+    "with_peak",
 ]

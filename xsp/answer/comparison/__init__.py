@@ -1,8 +1,9 @@
 """Compares traces: what differs between the first and each other one.
 
 comparison.py puts a `Comparison` together: alignment.py finds which spans are the same, table.py
-makes the rows of spans and of sums, whole.py what is known of the model and of how it was measured,
-significance.py judges differences, and text.py shows them. condition.py decides what a pull request
+makes the rows of spans and of sums, device.py those of what devices did, whole.py what is known of
+the model and of how it was measured, significance.py judges differences, and text.py and markup.py
+show them. condition.py decides what a pull request
 is to fail for. docs/compare.md says how differences are judged.
 """
 

@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import polars as pl
 
-from xsp.answer.comparison import text
+from xsp.answer.comparison import markup, text
 from xsp.answer.comparison.alignment import DEPTHS
+from xsp.answer.comparison.device import DEVICE_COLUMNS, device_beside
 from xsp.answer.comparison.significance import ASSUMED_SPREAD
 from xsp.answer.comparison.table import (
     COLUMNS,
@@ -50,6 +51,9 @@ class Comparison:
             `Comparison.type_columns` says what its columns mean.
         by_primitive: A row for each primitive of a library, likewise, without rows where a trace
             has no library calls; `Comparison.primitive_columns`.
+        by_device: A row for each kernel, each operator, and each operator with each of its shapes:
+            what devices did, likewise; `Comparison.device_columns`. Without rows where no device
+            worked.
         across: Names of the traces that are of another framework than the first.
         settings: A row for each setting in which the traces differ.
         notes: What to know before trusting the differences.
@@ -61,6 +65,7 @@ class Comparison:
     table: pl.DataFrame
     by_layer_type: pl.DataFrame
     by_primitive: pl.DataFrame
+    by_device: pl.DataFrame
     across: tuple[str, ...]
     settings: pl.DataFrame
     notes: tuple[str, ...]
@@ -68,6 +73,7 @@ class Comparison:
     columns: ClassVar[Mapping[str, str]] = COLUMNS
     type_columns: ClassVar[Mapping[str, str]] = TYPE_COLUMNS
     primitive_columns: ClassVar[Mapping[str, str]] = PRIMITIVE_COLUMNS
+    device_columns: ClassVar[Mapping[str, str]] = DEVICE_COLUMNS
     summary_columns: ClassVar[Mapping[str, str]] = SUMMARY_COLUMNS
 
     def text(self, *, rows: int = 20, width: int | None = None) -> str:
@@ -86,7 +92,7 @@ class Comparison:
         Args:
             rows: Most rows of each table.
         """
-        return text.markdown(self._parts(), self.settings, self.notes, rows=rows)
+        return markup.markdown(self._parts(), self.settings, self.notes, rows=rows)
 
     def __str__(self) -> str:
         return self.text()
@@ -95,7 +101,7 @@ class Comparison:
         return f"<Comparison of {' with '.join(self.names)}>"
 
     def _repr_html_(self) -> str:
-        return text.html(self._parts(), self.settings, self.notes)
+        return markup.html(self._parts(), self.settings, self.notes)
 
     def _parts(self) -> list[Beside]:
         sums = {"layer_type": self.by_layer_type, "primitive": self.by_primitive}
@@ -107,6 +113,7 @@ class Comparison:
                 {key: each.filter(pl.col("trace") == name) for key, each in sums.items()}
                 if name in self.across
                 else {},
+                self.by_device.filter(pl.col("trace") == name),
             )
             for name in self.names[1:]
         ]
@@ -160,6 +167,7 @@ def compare(
         table := pl.concat(tables),
         pl.concat([types_beside(name, first, other) for name, other in others]),
         pl.concat([primitives_beside(name, first, other) for name, other in others]),
+        pl.concat([device_beside(name, first, other) for name, other in others]),
         across,
         differing_settings(called, traces),
         tuple(_notes(called, traces, depth, table, across)),
@@ -226,9 +234,10 @@ def _notes(
         if tool := tool_of(trace):
             yield f"{name}: recorded by {tool}, whose overhead is in the latencies of the host"
         if trace.root.latency_low_ns is None:
+            why = "it is one step, and " if tool_of(trace) else ""
             yield (
-                f"{name}: there is no interval of the model's latency, so that nobody can tell its "
-                "differences from chance; of more runs or steps there would be one"
+                f"{name}: {why}there is no interval of the model's latency, so that nobody can "
+                "tell its differences from chance; of more runs or steps there would be one"
             )
     if (table["calls_a"] != table["calls_b"]).any():
         yield (

@@ -6,24 +6,29 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import polars as pl
 
 from xsp.answer.analyses import text_of
 from xsp.answer.comparison.comparison import Comparison
-from xsp.answer.comparison.text import below, percent, signed
+from xsp.answer.comparison.device import title
+from xsp.answer.comparison.text import below, percent, signed, unescaped
 from xsp.answer.comparison.whole import DEVICE, LATENCY, MEMORY, THROUGHPUT
 from xsp.errors import AnalysisError
 from xsp.text import suggest
+
+Sort = Literal["layer", "kernel", "operator"]
 
 GRAMMAR = """\
   CONDITION  QUANTITY > AMOUNT   it grew by more than that
              QUANTITY < -AMOUNT  it fell by more than that
   QUANTITY   latency | device time | throughput | memory | layer:NAME
+             layer:NAME device time | kernel:NAME | operator:NAME, of devices
   AMOUNT     5% of any quantity; of a time also 300us, 2ms or 1s;
              of memory 64KiB, 10MiB or 1GiB; of throughput 100/s
-NAME is a layer's path, with or without what lies around it: fc, layer1.0.conv1."""
+NAME is a layer's path, with or without what lies around it: fc, layer1.0.conv1;
+or the name of a kernel, short or full, or of an operator: aten::mm."""
 
 _UNITS = {
     "ns": {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9},
@@ -36,9 +41,17 @@ _QUANTITIES = {
     "throughput": THROUGHPUT,
     "memory": MEMORY,
 }
+_NAMED = re.compile(
+    r"(?P<sort>layer|kernel|operator):\s*(?P<name>.+?)(?P<device>\s+device( time)?)?"
+)
+_ARTICLES: dict[str | None, str] = {
+    "layer": "a layer",
+    "kernel": "a kernel",
+    "operator": "an operator with device work",
+}
 _MOST_NAMES = 5_000  # that a suggestion is looked for among
 _PATTERN = re.compile(
-    r"\s*(?P<quantity>layer:.+?|[a-z ]+?)\s*(?P<sign>[<>])"
+    r"\s*(?P<quantity>(layer|kernel|operator):.+?|[a-z ]+?)\s*(?P<sign>[<>])"
     r"\s*(?P<number>[-+]?\d+(\.\d*)?|[-+]?\.\d+)\s*(?P<unit>\S+)\s*"
 )
 
@@ -49,8 +62,10 @@ class Condition:
 
     Attributes:
         text: The condition as it was written.
-        quantity: Column of the whole's quantity, or `latency_ns` of a layer.
-        layer: Name of the layer; None: the whole.
+        quantity: Column of the whole's quantity; of a layer `latency_ns` or `device_ns`, of a
+            kernel and an operator `device_ns`.
+        sort: What is named: a layer, a kernel or an operator; None: the whole.
+        name: Its name; None: the whole.
         sign: Whether the quantity must not grow (`>`) or fall (`<`).
         amount: By how much: a fraction where `relative`, else ns, bytes or samples per second.
         relative: Whether it is a fraction of the first trace's.
@@ -58,7 +73,8 @@ class Condition:
 
     text: str
     quantity: str
-    layer: str | None
+    sort: Sort | None
+    name: str | None
     sign: Literal["<", ">"]
     amount: float
     relative: bool
@@ -70,40 +86,40 @@ class Condition:
             AnalysisError: No trace has a layer of that name.
         """
         rows = list(self._rows(comparison))
-        matched = len(comparison.names) - 1 - len(comparison.across)  # across frameworks none is
-        if self.layer is not None and not rows and matched:
-            layers = comparison.table.filter(pl.col("kind") == "layer")
-            paths = (
-                layers["path_a"].drop_nulls().to_list() + layers["path_b"].drop_nulls().to_list()
-            )
-            names = list(dict.fromkeys(end for path in paths for end in _ends(below(path))))
-            asked = (self.layer or "").replace(".", "/")
-            no_such_layer = (
-                f"no trace has a layer {self.layer!r}{suggest(asked, names[:_MOST_NAMES])}"
-            )
-            raise AnalysisError(no_such_layer)
+        if self.name is not None and not rows and (names := self._names(comparison)):
+            asked = self.name.replace(".", "/") if self.sort == "layer" else self.name
+            near = suggest(asked, list(dict.fromkeys(names))[:_MOST_NAMES])
+            raise AnalysisError(f"no trace has {_ARTICLES[self.sort]} {self.name!r}{near}")
         missing = {str(row["trace"]) for row in rows}
         unknown = [name for name in comparison.names[1:] if name not in missing]
         found = [self.outcome(row) for row in rows]
         return [*found, *(self._without(name) for name in unknown)]
 
+    def _names(self, comparison: Comparison) -> list[str]:
+        """List what there is of the sort that is asked for; nothing where it cannot be known."""
+        if self.sort == "layer":
+            if len(comparison.across) == len(comparison.names) - 1:
+                return []  # spans of two frameworks are not matched
+            layers = comparison.table.filter(pl.col("kind") == "layer")
+            paths = pl.concat([layers["path_a"], layers["path_b"]]).drop_nulls().to_list()
+            return [end for path in paths for end in _ends(unescaped(below(path)))] or ["layer"]
+        rows = comparison.by_device.filter(pl.col("by") == self.sort)
+        return [title(row) for row in rows.iter_rows(named=True)]
+
     def _rows(self, comparison: Comparison) -> Iterator[dict[str, Any]]:
-        if self.layer is None:
+        if self.name is None:
             summary = comparison.summary.filter(pl.col("quantity") == self.quantity)
             yield from summary.iter_rows(named=True)
-            return
-        for row in comparison.table.filter(pl.col("kind") == "layer").iter_rows(named=True):
-            if any(
-                path and _is_called(path, self.layer) for path in (row["path_a"], row["path_b"])
-            ):
-                yield {
-                    "trace": row["trace"],
-                    "a": row["latency_a_ns"],
-                    "difference": row["difference_ns"],
-                    "difference_high": row["difference_high_ns"],
-                    "ratio": row["ratio"],
-                    "verdict": row["verdict"],
-                }
+        elif self.sort == "layer":
+            of, time = ("device_", "device") if self.quantity == DEVICE else ("", "latency")
+            for row in comparison.table.filter(pl.col("kind") == "layer").iter_rows(named=True):
+                paths = (row["path_a"], row["path_b"])
+                if any(path and _is_called(path, self.name) for path in paths):
+                    yield _difference(row, f"{time}_a_ns", of)
+        else:
+            for row in comparison.by_device.filter(pl.col("by") == self.sort).iter_rows(named=True):
+                if self.name in (row[self.sort or ""], title(row)):
+                    yield _difference(row, "device_a_ns")
 
     def outcome(self, row: dict[str, Any]) -> Outcome:
         """Return whether the condition holds of a row.
@@ -114,6 +130,10 @@ class Condition:
         change = row["ratio"] - 1 if self.relative and row["ratio"] is not None else None
         change = change if self.relative else row["difference"]
         told = f"{self.text}: {row['trace']} {self._told(row)}"
+        if row["verdict"] is None and row["difference"] is None:
+            return self._without(row["trace"])
+        if row["verdict"] is None and not row["difference"]:
+            return Outcome(False, f"{told}, for no device works for it")
         if row["verdict"] is None:
             return Outcome(None, f"{told}, and is in one of the traces alone")
         if change is None or row["verdict"] == "unknown":
@@ -150,6 +170,18 @@ class Condition:
         return Outcome(None, f"{self.text}: not known of both {name} and what it is compared with")
 
 
+def _difference(row: dict[str, Any], a: str, of: str = "") -> dict[str, Any]:
+    """Return what `Condition.outcome` asks of a row of a table of spans or of device work."""
+    return {
+        "trace": row["trace"],
+        "a": row[a],
+        "difference": row[f"{of}difference_ns"],
+        "difference_high": row[f"{of}difference_high_ns"],
+        "ratio": row[f"{of}ratio"],
+        "verdict": row[f"{of}verdict"],
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of a condition for one trace.
@@ -181,25 +213,28 @@ def parse_condition(text: str) -> Condition:
     if match is None:
         raise ValueError(_wrong(text, "it is no condition"))
     named = match["quantity"]
-    if named.startswith("layer:"):
-        quantity, layer = LATENCY, named.removeprefix("layer:").strip()
+    sort: Sort | None = None
+    name: str | None = None
+    if found := _NAMED.fullmatch(named):
+        sort, name = cast("Sort", found["sort"]), found["name"].strip()
+        quantity = LATENCY if sort == "layer" and not found["device"] else DEVICE
+    elif named in _QUANTITIES:
+        quantity = _QUANTITIES[named]
     else:
-        if named not in _QUANTITIES:
-            known = [*_QUANTITIES, "layer:NAME"]
-            raise ValueError(_wrong(text, f"there is no quantity {named!r}{suggest(named, known)}"))
-        quantity, layer = _QUANTITIES[named], None
+        known = [*_QUANTITIES, "layer:NAME", "kernel:NAME", "operator:NAME"]
+        raise ValueError(_wrong(text, f"there is no quantity {named!r}{suggest(named, known)}"))
     number, unit = float(match["number"]), match["unit"]
     sign: Literal["<", ">"] = ">" if match["sign"] == ">" else "<"
     if not math.isfinite(number) or (number and (number < 0) != (sign == "<")):
         raise ValueError(_wrong(text, "'>' takes a positive amount, '<' a negative one"))
     if unit == "%":
-        return Condition(text.strip(), quantity, layer, sign, number / 100, relative=True)
+        return Condition(text.strip(), quantity, sort, name, sign, number / 100, relative=True)
     units = next(each for end, each in _UNITS.items() if quantity.endswith(end))
     if unit not in units:
         raise ValueError(
             _wrong(text, f"{unit!r} is no unit of it; there are %, {', '.join(units)}")
         )
-    return Condition(text.strip(), quantity, layer, sign, number * units[unit], relative=False)
+    return Condition(text.strip(), quantity, sort, name, sign, number * units[unit], relative=False)
 
 
 def _wrong(text: str, why: str) -> str:
@@ -222,5 +257,5 @@ def _is_called(path: str, name: str) -> bool:
     >>> _is_called("predict/net/0/fc", "0.fc"), _is_called("predict/net/0/fc", "c")
     (True, False)
     """
-    asked = name.replace(".", "/")
-    return path == asked or path.endswith(f"/{asked}")
+    plain, asked = unescaped(path), name.replace(".", "/")
+    return plain in (name, asked) or plain.endswith((f"/{name}", f"/{asked}"))

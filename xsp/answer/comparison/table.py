@@ -14,6 +14,7 @@ import polars as pl
 
 from xsp.answer.analyses import Tree, by_layer_type, by_primitive, layer_types
 from xsp.answer.comparison.alignment import Alignment, Bools, Floats, Nodes, align, nodes_of
+from xsp.answer.comparison.device import NodeWork, floats
 from xsp.answer.comparison.significance import (
     FALSE_DISCOVERY_RATE,
     Differences,
@@ -22,13 +23,14 @@ from xsp.answer.comparison.significance import (
     with_ends,
 )
 from xsp.answer.comparison.whole import holds_processes
-from xsp.level import Kind
-from xsp.matching import generations
+from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.matching import Ints, generations
 from xsp.trace import Trace, attribute_column
 
 COLUMNS: Mapping[str, str] = {
     "trace": "Name of the trace that is compared with the first.",
     "kind": "Kind of the span.",
+    "phase": "`forward` or `backward`; null where the trace does not tell.",
     "change": "What became of it: `same`, `renamed`, `replaced` (another type in its place), "
     "`moved` (among its siblings, or elsewhere in the tree), `fused` (several became one), `split` "
     "(one became several), `removed` or `added`; the last two with what lies inside, unless that "
@@ -58,13 +60,27 @@ COLUMNS: Mapping[str, str] = {
     ),
     "ratio": "Latency over that in the first trace; where numbers of calls differ, of one call.",
     "own_difference_ns": "Difference without that of rows inside: on the host these sum to the "
-    "model's difference. The table is sorted by its size.",
+    "model's difference. The table is sorted by its size, or by that of "
+    "`own_device_difference_ns` where that is larger.",
     "p_value": "Chance of a difference as large or larger, were there none; where numbers of calls "
     "differ, of a difference of one call.",
     "corrected_p_value": "The same, corrected for the number of rows (Benjamini-Hochberg); that of "
     "the root, which is asked for alone, is not corrected.",
     "verdict": "`slower` or `faster` where the corrected chance is at most 5 %, otherwise `not "
     "significant`; `unknown` where an interval is missing; null for what was added or removed.",
+    **with_ends(
+        "device_a",
+        "_ns",
+        "Device time a step of all kernels, copies and sets launched in it in the first trace, "
+        "added up; null of kernels themselves, and where no device worked.",
+    ),
+    **with_ends("device_b", "_ns", "The same in the trace that is compared."),
+    **with_ends("device_difference", "_ns", "How much longer devices work for it."),
+    "device_ratio": "Device time over that in the first trace.",
+    "own_device_difference_ns": "Difference of device times without that of rows inside.",
+    "device_p_value": "Chance of a difference of device times as large or larger.",
+    "corrected_device_p_value": "The same, corrected as `corrected_p_value`.",
+    "device_verdict": "`verdict` on the device time; null also where no device works for it.",
 }
 _SIDES: Mapping[str, str] = {
     "calls_a": "How many calls of these there are in the first trace; null where there are none.",
@@ -135,17 +151,18 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     parts = _parts(alignment, side)
     at = np.concatenate([paired, alone])
     calls = attribute_column(trace.spans, "calls", pl.Int64).fill_null(1).alias("calls")
-    spans = trace.spans.select("kind", "path", "device", calls, *_ENDS)[nodes.row]
+    phase = attribute_column(trace.spans, "phase").alias("phase")
+    spans = trace.spans.select("kind", phase, "path", "device", calls, *_ENDS)[nodes.row]
     whole = spans["latency_ns"].cast(pl.Float64).fill_null(np.nan).to_numpy()
-    told_ns = _told_ns(
-        nodes, [*at, *(place for places in parts.values() for place in places)], whole
-    )
+    owner, told = _owners(nodes, [*at, *(place for places in parts.values() for place in places)])
+    told_ns = _told_ns(nodes, owner, told, whole)
     own = told_ns[at]
     ends = Estimates(*(spans[end].fill_null(np.nan).to_numpy()[at].copy() for end in _ENDS))
     for place, places in parts.items():
         own[place] += told_ns[places].sum()
         for value, end in zip((ends.value, ends.low, ends.high), _ENDS, strict=True):
             value[place] += spans[end].fill_null(np.nan).gather(places).sum()
+    device = _device_columns(NodeWork(trace, nodes), owner, at, parts, spans["kind"][at])
     on_host: Bools = spans["device"].is_null().to_numpy()[at]
     if not holds_processes(trace):
         ends = ends.widened(on_host)
@@ -156,7 +173,7 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
     layer_type = layer_types(Tree.of(trace))[nodes.row][at]
     return (
         spans[at]
-        .select("kind", "path", "calls")
+        .select("kind", "phase", "path", "calls")
         .with_columns(
             type=types,
             layer_type=layer_type,
@@ -165,17 +182,33 @@ def _side(trace: Trace, nodes: Nodes, alignment: Alignment, side: int) -> pl.Dat
             low=ends.low,
             high=ends.high,
             own=own,
+            **device,
         )
     )
 
 
-def _told_ns(nodes: Nodes, places: Sequence[int], whole: Floats) -> Floats:
-    """Return the self time of nodes that are told, with that of all inside that is not told.
+def _device_columns(
+    work: NodeWork, owner: Ints, at: Ints, parts: Mapping[int, list[int]], kinds: pl.Series
+) -> dict[str, pl.Series]:
+    """Return the device time of rows, its interval, and its part in no row inside."""
+    within = work.within(at, parts)
+    values = (within.value, within.low, within.high, work.own_ns(owner, at, parts))
+    # What a kernel takes is its latency.
+    on_host = ~kinds.is_in([kind.value for kind in DEVICE_ACTIVITIES]).to_numpy()
+    on_host &= work.known
+    names = ("device", "device_low", "device_high", "own_device")
+    return {
+        name: pl.Series(np.where(on_host, each, np.nan))
+        for name, each in zip(names, values, strict=True)
+    }
+
+
+def _owners(nodes: Nodes, places: Sequence[int]) -> tuple[Ints, Bools]:
+    """Return in whose row the self time of each node counts, and which nodes have rows.
 
     Args:
         nodes: Nodes of one trace.
         places: Those that have rows of their own, or are part of another's; the root is first.
-        whole: Latency of each node in ns.
     """
     told = np.zeros(len(nodes), np.bool_)
     told[places] = True
@@ -183,6 +216,18 @@ def _told_ns(nodes: Nodes, places: Sequence[int], whole: Floats) -> Floats:
     for level in list(generations(nodes.parent))[1:]:
         untold = level[~told[level]]
         owner[untold] = owner[nodes.parent[untold]]
+    return owner, told
+
+
+def _told_ns(nodes: Nodes, owner: Ints, told: Bools, whole: Floats) -> Floats:
+    """Return the self time of nodes that are told, with that of all inside that is not told.
+
+    Args:
+        nodes: Nodes of one trace.
+        owner: The node in whose row each one's self time counts.
+        told: Which nodes have rows.
+        whole: Latency of each node in ns.
+    """
     own = np.bincount(owner, np.nan_to_num(nodes.own_ns), minlength=len(nodes))
     own[np.isnan(nodes.own_ns)] = np.nan
     holds_told = np.zeros(len(nodes), np.bool_)
@@ -193,7 +238,7 @@ def _told_ns(nodes: Nodes, places: Sequence[int], whole: Floats) -> Floats:
 def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     """Return rows with their differences and verdicts, in the order of what they cost."""
     a, b = (
-        Estimates(*(_floats(rows[f"{end}_{side}"]) for end in ("latency", "low", "high")))
+        Estimates(*(floats(rows[f"{end}_{side}"]) for end in ("latency", "low", "high")))
         for side in "ab"
     )
     absent_a, absent_b = (rows[f"path_{side}"].is_null().to_numpy() for side in "ab")
@@ -201,19 +246,19 @@ def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
     # What is not there takes no time: that is known, and not missing.
     found = Differences.between(a.zero_where(absent_a), b.zero_where(absent_b))
     # What is called more often takes longer: whether it is slower, one call tells.
-    each_a, each_b = a.of_one(_floats(rows["calls_a"])), b.of_one(_floats(rows["calls_b"]))
+    each_a, each_b = a.of_one(floats(rows["calls_a"])), b.of_one(floats(rows["calls_b"]))
     each = Differences.between(each_a, each_b)
     p = np.where(paired, each.p, np.nan)
     corrected_p = np.concatenate([p[:1], corrected(p[1:])])
     verdicts = pl.Series(each.verdicts(corrected_p, FALSE_DISCOVERY_RATE))
-    own_a, own_b = (_floats(rows[f"own_{side}"]) for side in "ab")
-    own = np.where(absent_b, 0.0, own_b) - np.where(absent_a, 0.0, own_a)
+    own = _own_difference(rows, "own", absent_a, absent_b)
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(a.value > 0, each_b.value / each_a.value, np.nan)
     table = rows.with_columns(
         trace=pl.lit(name),
         **{more: pl.col(more).fill_null([]) for more in ("more_a", "more_b")},
         kind=pl.coalesce("kind_a", "kind_b"),
+        phase=pl.coalesce("phase_a", "phase_b"),
         **{f"latency_{side}_ns": f"latency_{side}" for side in "ab"},
         **{f"latency_{side}_{end}_ns": f"{end}_{side}" for side in "ab" for end in ("low", "high")},
         difference_ns=found.value,
@@ -224,16 +269,53 @@ def _judged(rows: pl.DataFrame, name: str) -> pl.DataFrame:
         p_value=p,
         corrected_p_value=corrected_p,
         verdict=pl.when(pl.Series(paired)).then(verdicts),
+        **_device_judged(rows, absent_a, absent_b),
     )
     table = table.select(*COLUMNS).with_columns(pl.col(pl.Float64).fill_nan(None))
-    cost = pl.col("own_difference_ns").abs()
+    costs = [pl.col(f"own_{of}difference_ns").abs() for of in ("", "device_")]
+    cost = pl.max_horizontal(costs)
     rest = table[1:].sort(cost, descending=True, nulls_last=True, maintain_order=True)
     return pl.concat([table[:1], rest])
 
 
-def _floats(values: pl.Series) -> Floats:
-    floats: Floats = values.cast(pl.Float64).fill_null(np.nan).to_numpy()
-    return floats
+def _own_difference(rows: pl.DataFrame, name: str, absent_a: Bools, absent_b: Bools) -> Floats:
+    a, b = (floats(rows[f"{name}_{side}"]) for side in "ab")
+    difference: Floats = np.where(absent_b, 0.0, b) - np.where(absent_a, 0.0, a)
+    return difference
+
+
+def _device_judged(
+    rows: pl.DataFrame, absent_a: Bools, absent_b: Bools
+) -> dict[str, Floats | pl.Series]:
+    """Return the columns of device times, with their differences and verdicts."""
+    ends = ("device", "device_low", "device_high")
+    a, b = (Estimates(*(floats(rows[f"{end}_{side}"]) for end in ends)) for side in "ab")
+    works = np.nan_to_num(a.value) + np.nan_to_num(b.value) > 0
+    found = Differences.between(a.zero_where(absent_a), b.zero_where(absent_b))
+    p = np.where(absent_a | absent_b | ~works, np.nan, found.p)
+    corrected_p = np.concatenate([p[:1], corrected(p[1:])])
+    verdicts = pl.Series(found.verdicts(corrected_p, FALSE_DISCOVERY_RATE), dtype=pl.String)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(a.value > 0, b.value / a.value, np.nan)
+    known = pl.Series(works & ~(absent_a | absent_b))
+    return {
+        **{f"device_{side}_ns": rows[f"device_{side}"] for side in "ab"},
+        **{
+            f"device_{side}_{end}_ns": rows[f"device_{end}_{side}"]
+            for side in "ab"
+            for end in ("low", "high")
+        },
+        "device_difference_ns": found.value,
+        "device_difference_low_ns": found.value - found.half,
+        "device_difference_high_ns": found.value + found.half,
+        "device_ratio": ratio,
+        "own_device_difference_ns": _own_difference(rows, "own_device", absent_a, absent_b),
+        "device_p_value": p,
+        "corrected_device_p_value": corrected_p,
+        "device_verdict": verdicts.to_frame("verdict")
+        .select(pl.when(known).then("verdict"))
+        .to_series(),
+    }
 
 
 def types_beside(name: str, a: Trace, b: Trace) -> pl.DataFrame:
@@ -262,7 +344,7 @@ def _summed(table: pl.DataFrame, key: str, trace: Trace) -> pl.DataFrame:
         pl.when(pl.col(end).null_count() == 0).then(pl.sum(end)).alias(end) for end in _TIMES[1:]
     ]
     sums = table.group_by(key, maintain_order=True).agg(pl.sum("calls", "own_ns"), *ends)
-    times = Estimates(*(_floats(sums[name]) for name in _TIMES))
+    times = Estimates(*(floats(sums[name]) for name in _TIMES))
     if not holds_processes(trace):
         times = times.widened(np.ones(sums.height, np.bool_))
     columns = zip(_TIMES, (times.value, times.low, times.high), strict=True)
@@ -274,7 +356,7 @@ def _beside(name: str, key: str, a: pl.DataFrame, b: pl.DataFrame) -> pl.DataFra
     both = a.join(b, on=key, how="full", coalesce=True, nulls_equal=True, suffix="_b")
     absent_a, absent_b = (both[calls].is_null().to_numpy() for calls in ("calls", "calls_b"))
     first, second = (
-        Estimates(*(_floats(both[f"{time}{end}"]) for time in _TIMES)).zero_where(absent)
+        Estimates(*(floats(both[f"{time}{end}"]) for time in _TIMES)).zero_where(absent)
         for absent, end in ((absent_a, ""), (absent_b, "_b"))
     )
     found = Differences.between(first, second)

@@ -1,8 +1,4 @@
-"""Shows a comparison as text for a terminal, as Markdown for a pull request, and as HTML.
-
-Names come from models and files. In Markdown they are code, which nothing in them ends; in HTML
-every value goes through `Markup.format`, which escapes it.
-"""
+"""Writes a comparison as text for a terminal."""
 
 from __future__ import annotations
 
@@ -12,15 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
-from markupsafe import Markup
 
 from xsp.answer.analyses import text_of
 from xsp.answer.comparison.alignment import Change
+from xsp.answer.comparison.device import GROUPS, title
 from xsp.answer.comparison.significance import Verdict
-from xsp.answer.comparison.whole import LATENCY
+from xsp.answer.comparison.whole import DEVICE, LATENCY
 from xsp.level import Kind
 from xsp.text import NOTHING, counted, duration, printable, shorten
 
@@ -29,10 +25,9 @@ Table = tuple[Sequence[str], list[list[str]]]
 
 _UNITS = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns"))
 _ORDINAL = re.compile(r"#\d+$")
+_STEP = re.compile(r"(?:[^\\/]|\\.)*")  # a name in a path, in which `\` stands before `/` and `#`
 _SHORTEST_NAME = 24
 _SETTING = 40  # characters of a setting
-_ROWS = 50  # of each table in a notebook
-_LONGEST = 80  # characters of a path in Markdown and HTML
 _LABELS = {
     "latency_ns": "latency",
     "device_ns": "device time",
@@ -55,23 +50,36 @@ class Beside:
         summary: The whole, a row for each quantity.
         table: A row for each span, the root first, then what costs most.
         sums: Sums by layer type and by primitive where the frameworks differ, by the column's name.
+        device: What devices did, a row for each kernel, operator, and operator with its shapes.
     """
 
     names: tuple[str, str]
     summary: pl.DataFrame
     table: pl.DataFrame
     sums: Mapping[str, pl.DataFrame]
+    device: pl.DataFrame
 
     @property
     def headline(self) -> str:
-        """The sentence on the latency of the whole: how it was, how it is, and what to think."""
-        for row in self.summary.filter(pl.col("quantity") == LATENCY).iter_rows(named=True):
-            before, after = duration(row["a"]), duration(row["b"])
-            change = f"{self.names[0]} {before}, {self.names[1]} {after}"
-            if row["ratio"] is None or row["verdict"] in _UNSURE:
-                return f"{change}: {_UNSURE.get(row['verdict'], row['verdict'])}"
-            return f"{change}: {_more(row['ratio'])}, {row['verdict']} ({chance(row['p_value'])})"
-        return f"{self.names[0]}, {self.names[1]}: a latency is not known"
+        """The sentence on the whole: how long it took, how long it takes, and what to think.
+
+        Where devices worked, the second half of it is on their time.
+        """
+        names = f"{self.names[0]} {{}}, {self.names[1]} {{}}"
+        words = [*self._told(LATENCY, names), *self._told(DEVICE, "device time {}, {}")]
+        return "; ".join(words) or f"{self.names[0]}, {self.names[1]}: a latency is not known"
+
+    def _told(self, quantity: str, words: str) -> Iterator[str]:
+        """Word how a quantity changed, where both traces have it."""
+        for row in self.summary.filter(pl.col("quantity") == quantity).iter_rows(named=True):
+            change = words.format(duration(row["a"]), duration(row["b"]))
+            verdict, ratio = row["verdict"], row["ratio"]
+            if verdict == Verdict.NOT_SIGNIFICANT or ratio is None:
+                yield f"{change}: {_UNSURE.get(verdict, verdict)}"
+            elif verdict == Verdict.UNKNOWN:
+                yield f"{change}: {_more(ratio)}, {_UNSURE[verdict]}"
+            else:
+                yield f"{change}: {_more(ratio)}, {verdict} ({chance(row['p_value'])})"
 
     @property
     def changed(self) -> list[Row]:
@@ -111,56 +119,12 @@ def drawn(
     marked = (wrap(f"! {printable(note)}", wide, subsequent_indent="  ") for note in notes)
     blocks = [_settings_lines(settings, wide), [line for lines in marked for line in lines]]
     for each in parts:
-        whole = [[*row[:2], "→", *row[2:]] for row in _whole(each)]
+        whole = [[*row[:2], "→", *row[2:]] for row in whole_rows(each)]
         blocks.append([printable(each.headline), *_columns(whole, "<><>>><")])
         blocks += [_sum_lines(each, key, rows) for key in each.sums]
+        blocks += _device_blocks(each, rows, wide)
         blocks += _span_lines(each, rows, wide)
     return "\n\n".join("\n".join(lines) for lines in blocks if lines)
-
-
-def markdown(
-    parts: Sequence[Beside], settings: pl.DataFrame, notes: Sequence[str], *, rows: int
-) -> str:
-    """Return headlines, the whole, what costs most, what changed, and below a fold the settings."""
-    found: list[str] = []
-    for each in parts:
-        found += [f"**{_plain(each.headline)}**", *map(_in_markdown, _tables(each))]
-        if each.table.height > 1 or not each.sums:
-            found += [_plain(each.verdicts), _in_markdown(_costly(each.table[1 : rows + 1]))]
-        if (rest := each.table.height - 1 - rows) > 0:
-            found.append(f"… {rest:,} more (`--rows`, or the table of `--csv`)")
-        lines = [
-            f"- {row['change']}: {_code(shorten(_became(row), 2 * _LONGEST))}"
-            for row in each.changed[:rows]
-        ]
-        more = len(each.changed) - len(lines)
-        lines += [f"- … {more:,} more"] if more else []
-        found += ["\n".join(lines)] if lines else []
-    found += [f"> {_plain(note)}" for note in notes]
-    if settings.height:
-        fold = "<details><summary>Measured differently</summary>"
-        found.append(f"{fold}\n\n{_in_markdown(_settings(settings))}\n\n</details>")
-    return "\n\n".join(found) + "\n"
-
-
-def html(parts: Sequence[Beside], settings: pl.DataFrame, notes: Sequence[str]) -> str:
-    """Return the comparison as an HTML fragment without a script."""
-    found = [_P.format(note) for note in notes]
-    for each in parts:
-        found += [_B.format(each.headline), *map(_in_html, _tables(each))]
-        if each.table.height > 1 or not each.sums:
-            found += [_P.format(each.verdicts), _in_html(_costly(each.table[1 : _ROWS + 1]))]
-        found += [_P.format(f"{row['change']}: {_became(row)}") for row in each.changed[:_ROWS]]
-    if settings.height:
-        found.append(_FOLD.format("Measured differently", _in_html(_settings(settings))))
-    return str(_PAGE.format(Markup("").join(found)))
-
-
-_PAGE = Markup('<div class="xsp-comparison">{}</div>')
-_P, _B = Markup("<p>{}</p>"), Markup("<p><b>{}</b></p>")
-_FOLD = Markup("<details><summary>{}</summary>{}</details>")
-_TABLE = Markup("<table><thead>{}</thead><tbody>{}</tbody></table>")
-_TR, _TH, _TD = Markup("<tr>{}</tr>"), Markup("<th>{}</th>"), Markup("<td>{}</td>")
 
 
 def _more(ratio: float) -> str:
@@ -215,40 +179,57 @@ def signed(value: float | None, high: float | None) -> str:
 
 
 def below(path: str) -> str:
-    """Return a path without the root; that of the root itself as it is."""
-    return path.partition("/")[2] or path
+    r"""Return a path without the root; that of the root itself as it is.
+
+    >>> below("predict/net/fc"), below(r"a\/b/fc"), below("predict")
+    ('net/fc', 'fc', 'predict')
+    """
+    root = _STEP.match(path)
+    return path[root.end() + 1 :] or path if root else path
 
 
-def _place(row: Row) -> str:
+def unescaped(path: str) -> str:
+    r"""Return a path with its names as they are.
+
+    >>> unescaped(r"step/\#\# forward \#\##2")
+    'step/## forward ###2'
+    """
+    return re.sub(r"\\(.)", r"\1", path)
+
+
+def place_of(row: Row) -> str:
     """Return where a span is, below the root; and where it was, if it has another name now."""
     before, after = (
         None if path is None else below(path) for path in (row["path_a"], row["path_b"])
     )
+    phase = f" ({row['phase']})" if row["phase"] == "backward" else ""
     if before is None or after is None or before == after:
-        return after or before or ""
+        return unescaped(after or before or "") + phase
     if "#" in after and "#" not in before:  # one of many in a flat model
-        return before
-    old, new = (_ORDINAL.sub("", each.rpartition("/")[2]) for each in (before, after))
-    return after if old == new else f"{after} (was {old})"
+        return unescaped(before) + phase
+    old, new = (_ORDINAL.sub("", _STEP.findall(each)[-2]) for each in (before, after))
+    was = "" if old == new else f" (was {unescaped(old)})"
+    return unescaped(after) + phase + was
 
 
-def _became(row: Row) -> str:
+def became(row: Row) -> str:
     """Word the change of a span: the paths or types before and after it."""
-    parts = [below(path) for path in (row["path_a"], *row["more_a"]) if path]
-    now = [below(path) for path in (row["path_b"], *row["more_b"]) if path]
+    parts = [unescaped(below(path)) for path in (row["path_a"], *row["more_a"]) if path]
+    now = [unescaped(below(path)) for path in (row["path_b"], *row["more_b"]) if path]
     change, types = row["change"], f"{row['type_a']} → {row['type_b']}"
     if change in (Change.ADDED, Change.REMOVED):
-        return f"{(now or parts)[0]} ({row['type_b'] or row['type_a']})"
+        phase = ", backward" if row["phase"] == "backward" else ""
+        return f"{(now or parts)[0]} ({row['type_b'] or row['type_a']}{phase})"
     if change == Change.FUSED:
         return f"{' + '.join(parts)} → {now[0]} ({row['type_b']})"
     if change == Change.SPLIT:
         return f"{parts[0]} ({row['type_a']}) → {' + '.join(now)}"
     if change == Change.REPLACED:
-        return f"{_place(row)}: {types}"
+        return f"{place_of(row)}: {types}"
     return f"{parts[0]} → {now[0]}" if parts != now else parts[0]
 
 
-def _calls(row: Row) -> str:
+def calls_of(row: Row) -> str:
     """Return how many calls a span stood for and stands for, where that is not the same."""
     before, after = row["calls_a"], row["calls_b"]
     if before is None or after is None or before == after:
@@ -256,7 +237,7 @@ def _calls(row: Row) -> str:
     return f"{before:,} → {after:,}"
 
 
-def _whole(each: Beside) -> list[list[str]]:
+def whole_rows(each: Beside) -> list[list[str]]:
     """Return a row for each quantity of the whole: what it was, what it is, and what to think."""
     return [
         [
@@ -280,7 +261,7 @@ def _difference(row: Row) -> str:
     return f"{sign}{value}"
 
 
-def _summed(row: Row) -> list[str]:
+def sum_cells(row: Row) -> list[str]:
     """Return the cells of a sum: its difference, what it was, what it is, and what to think."""
     alone = "only there" if row["calls_a"] is None else "only before"
     sides = (row["own_a_ns"], row["own_b_ns"])
@@ -296,12 +277,13 @@ def _settings_lines(settings: pl.DataFrame, width: int) -> list[str]:
     if not settings.height:
         return ["measured alike: the traces tell of no setting in which they differ"]
     most = max(12, min(_SETTING, (width - 24) // (settings.width - 1) - 2))
-    head, rows = _settings(settings)
+    head, rows = settings_table(settings)
     short = [[shorten(printable(cell), most) for cell in row] for row in (head, *rows)]
     return ["measured differently:", *_columns(short, "<" * settings.width)]
 
 
-def _settings(settings: pl.DataFrame) -> Table:
+def settings_table(settings: pl.DataFrame) -> Table:
+    """Return head and rows of the settings that differ."""
     return ("", *settings.columns[1:]), [
         [NOTHING if cell is None else printable(str(cell)) for cell in row]
         for row in settings.iter_rows()
@@ -315,7 +297,7 @@ def _sum_lines(each: Beside, key: str, most: int) -> list[str]:
         return []
     names = (shorten(printable(name), 16) for name in each.names)
     cells = [["difference", "", *names, "verdict", key.replace("_", " ")]]
-    cells += [[*_summed(row), row[key] or NOTHING] for row in table[:most].iter_rows(named=True)]
+    cells += [[*sum_cells(row), row[key] or NOTHING] for row in table[:most].iter_rows(named=True)]
     title = "by layer type:" if key == "layer_type" else "by library primitive:"
     return [title, *_columns(cells, ">>>><<"), *_rest(table.height - most)]
 
@@ -325,39 +307,182 @@ def _span_lines(each: Beside, most: int, width: int) -> Iterator[list[str]]:
         return
     yield [each.verdicts]
     inside = each.table[1:]
-    same = (pl.col("verdict") == Verdict.NOT_SIGNIFICANT) & (pl.col("change") == Change.SAME.value)
-    moved = inside.filter(~same.fill_null(False))
-    costly, unchanged = moved[:most], inside.height - moved.height
+    kept, left = _noteworthy(
+        inside, "verdict", "own_difference_ns", each.table["latency_a_ns"][0], "the latency"
+    )
     noun = "layer" if set(inside["kind"]) == {Kind.LAYER.value} else "span"
-    left = [f"{counted(unchanged, noun)} unchanged within their error bars"] if unchanged else []
-    if not costly.height:
-        yield left
-    else:
-        unlike = bool((costly["calls_a"] != costly["calls_b"]).any())
-        names = [shorten(printable(name), 16) for name in each.names]
-        head = ["own", "difference", "per call" if unlike else "", *names]
-        cells = [[*head, *["calls"] * unlike, "verdict", "span"]]
-        cells += [
-            [
-                signed(row["own_difference_ns"], None),
-                signed(row["difference_ns"], row["difference_high_ns"]),
-                percent(row["ratio"]),
-                duration(row["latency_a_ns"]),
-                duration(row["latency_b_ns"]),
-                *[_calls(row)] * unlike,
-                row["verdict"] or row["change"],
-                printable(_place(row)),
-            ]
-            for row in costly.iter_rows(named=True)
-        ]
-        used = sum(max(map(len, column)) + 2 for column in list(zip(*cells, strict=True))[:-1])
-        room = max(_SHORTEST_NAME, width - used)
-        cells = [[*row[:-1], shorten(row[-1], room)] for row in cells]
-        sides = ">>>>>" + ">" * unlike + "<<"
-        yield [*_columns(cells, sides), *_rest(moved.height - most), *left]
+    yield _spans(each, kept, ("", "latency"), most, width) + _left(left, noun)
     if others := each.changed:
-        lines = [f"{row['change']:9}{printable(_became(row))}" for row in others[:most]]
+        lines = [f"{row['change']:9}{printable(became(row))}" for row in others[:most]]
         yield ["not the same any more:", *lines, *_rest(len(others) - most)]
+
+
+class DevicePart(NamedTuple):
+    """What devices did in two traces, summed up in one way.
+
+    Attributes:
+        title: What the rows are.
+        keys: Columns that name a row; none of spans.
+        rows: The rows that changed.
+        left: How many others there are, and why they are left out.
+    """
+
+    title: str
+    keys: Sequence[str]
+    rows: pl.DataFrame
+    left: list[str]
+
+
+def device_parts(each: Beside) -> Iterator[DevicePart]:
+    """Yield what devices did: for spans, by kernel, by operator, and by operator and shapes."""
+    if not each.device.height:
+        return
+    whole = float(each.device.filter(pl.col("by") == "kernel")["device_a_ns"].sum())
+    sides = [pl.col(f"device_{side}_ns").fill_null(0.0) for side in "ab"]
+    inside = each.table[1:].filter(sides[0] + sides[1] > 0)
+    if inside.height:
+        own = "own_device_difference_ns"
+        ordered = inside.sort(pl.col(own).abs(), descending=True, nulls_last=True)
+        kept, left = _noteworthy(ordered, "device_verdict", own, whole, _DEVICE_TIME)
+        noun = "layer" if set(inside["kind"]) == {Kind.LAYER.value} else "span"
+        yield DevicePart(f"device time of {noun}s", (), kept, _left(left, noun))
+    for by, keys in GROUPS.items():
+        table = each.device.filter(pl.col("by") == by)
+        if by == "operator and shapes" and table["operator"].is_unique().all():
+            continue  # it says no more than the part before
+        kept, left = _noteworthy(table, "verdict", "difference_ns", whole, _DEVICE_TIME)
+        yield DevicePart(f"device time by {by}", keys, kept, _left(left, _NOUNS[by]))
+
+
+def _device_blocks(each: Beside, most: int, width: int) -> Iterator[list[str]]:
+    for part in device_parts(each):
+        if part.keys:
+            lines = _device_lines(each, part.rows, part.keys, most, width)
+        else:
+            lines = _spans(each, part.rows, ("device_", "device"), most, width)
+        yield _titled(f"{part.title}:", lines, part.left)
+
+
+def _titled(title: str, lines: list[str], left: list[str]) -> list[str]:
+    """Return a table below its title; without rows, what was left out beside it."""
+    return [title, *lines, *left] if lines else [f"{title} {', '.join(left)}"]
+
+
+_DEVICE_TIME = "the device time"
+_NOUNS = {"kernel": "kernel", "operator": "operator", "operator and shapes": "row"}
+_SMALL = 0.01  # of the whole: smaller differences without an interval are only counted
+
+
+def _noteworthy(
+    table: pl.DataFrame, verdict: str, difference: str, whole: float | None, noun: str
+) -> tuple[pl.DataFrame, list[tuple[int, str]]]:
+    """Return the rows that changed, and how many others there are and why they are left out."""
+    here = table.with_columns(
+        small=pl.col(difference).abs().fill_null(0.0) < _SMALL * (whole or 0.0)
+    )
+    of_spans = verdict == "verdict" and "change" in table.columns
+    is_same = pl.col("change") == Change.SAME.value if of_spans else pl.lit(True)
+    said = pl.col(verdict)
+    same = (is_same & (said == Verdict.NOT_SIGNIFICANT)).fill_null(False)
+    unknown = (is_same & (said == Verdict.UNKNOWN) & pl.col("small")).fill_null(False)
+    left = [
+        (int(here.select(same.sum()).item()), "unchanged within their error bars"),
+        (int(here.select(unknown.sum()).item()), f"with a difference below 1 % of {noun}"),
+    ]
+    return here.filter(~same & ~unknown).drop("small"), left
+
+
+def _left(left: Sequence[tuple[int, str]], noun: str) -> list[str]:
+    return [f"{counted(count, noun)} {why}" for count, why in left if count]
+
+
+def _spans(
+    each: Beside, rows: pl.DataFrame, times: tuple[str, str], most: int, width: int
+) -> list[str]:
+    """Tabulate spans by what they cost.
+
+    Args:
+        each: The traces.
+        rows: Rows of `COLUMNS`.
+        times: What the columns of differences begin with, and those of the times themselves.
+        most: Most rows.
+        width: Columns to fill.
+    """
+    costly = rows[:most]
+    if not costly.height:
+        return []
+    of, time = times
+    unlike = not of and bool((costly["calls_a"] != costly["calls_b"]).any())
+    names = [shorten(printable(name), 16) for name in each.names]
+    head = ["own", "difference", "per call" if unlike else "", *names]
+    cells = [[*head, *["calls"] * unlike, "verdict", "span"]]
+    cells += [
+        [
+            signed(row[f"own_{of}difference_ns"], None),
+            signed(row[f"{of}difference_ns"], row[f"{of}difference_high_ns"]),
+            percent(row[f"{of}ratio"]),
+            duration(row[f"{time}_a_ns"]),
+            duration(row[f"{time}_b_ns"]),
+            *[calls_of(row)] * unlike,
+            row[f"{of}verdict"] or row["change"],
+            printable(place_of(row)),
+        ]
+        for row in costly.iter_rows(named=True)
+    ]
+    sides = ">>>>>" + ">" * unlike + "<<"
+    return [*_columns(_fitted(cells, width), sides), *_rest(rows.height - most)]
+
+
+def _device_lines(
+    each: Beside, rows: pl.DataFrame, keys: Sequence[str], most: int, width: int
+) -> list[str]:
+    """Tabulate kernels, or operators, by how much longer devices work for them."""
+    shown = list(rows[:most].iter_rows(named=True))
+    if not shown:
+        return []
+    names = [shorten(printable(name), 16) for name in each.names]
+    unlike = any(_counts(row) for row in shown)
+    often = Counter(title(row) for row in shown)
+    cells = [["difference", "", *names, *["count"] * unlike, "verdict", keys[0]]]
+    cells += [
+        [
+            signed(row["difference_ns"], row["difference_high_ns"]),
+            percent(row["ratio"]),
+            *(time_of(row, side) for side in "ab"),
+            *[_counts(row)] * unlike,
+            row["verdict"] or alone(row),
+            # Instances of one template differ in their full names.
+            printable(title(row) if often[title(row)] == 1 else row["kernel"] or title(row)),
+        ]
+        for row in shown
+    ]
+    sides = ">>>>" + ">" * unlike + "<<"
+    return [*_columns(_fitted(cells, width), sides), *_rest(rows.height - most)]
+
+
+def time_of(row: Row, side: str) -> str:
+    """Return the device time of a row in one trace, `a` or `b`."""
+    return NOTHING if row[f"count_{side}"] is None else duration(row[f"device_{side}_ns"])
+
+
+def alone(row: Row) -> str:
+    """Say which of two traces has a row that the other lacks."""
+    return "only there" if row["count_a"] is None else "only before"
+
+
+def _counts(row: Row) -> str:
+    """Return how many kernels a step there were and are, where that differs."""
+    before, after = row["count_a"], row["count_b"]
+    if before is None or after is None or before == after:
+        return ""
+    return f"{before:,.4g} → {after:,.4g}"
+
+
+def _fitted(cells: list[list[str]], width: int) -> list[list[str]]:
+    """Return cells whose last one, a name, is shortened where a line would be too long."""
+    used = sum(max(map(len, column)) + 2 for column in list(zip(*cells, strict=True))[:-1])
+    room = max(_SHORTEST_NAME, width - used)
+    return [[*row[:-1], shorten(row[-1], room)] for row in cells]
 
 
 def _rest(rows: int) -> list[str]:
@@ -377,72 +502,3 @@ def _columns(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def _tables(each: Beside) -> Iterator[Table]:
-    """Yield the whole, and the sums by layer type and by primitive, for Markdown and HTML."""
-    yield ("", "before", "after", "difference", "", ""), _whole(each)
-    for key, table in each.sums.items():
-        if table.height:
-            head = (key.replace("_", " "), "difference", "", "before", "after", "")
-            rows = table.iter_rows(named=True)
-            yield head, [[row[key] or NOTHING, *_summed(row)] for row in rows]
-
-
-def _costly(table: pl.DataFrame) -> Table:
-    """Return the rows of spans for Markdown and HTML."""
-    rows = []
-    for row in table.iter_rows(named=True):
-        of_one = f" of one call, {calls}" if (calls := _calls(row)) else ""
-        rows.append(
-            [
-                shorten(printable(_place(row)), _LONGEST),
-                duration(row["latency_a_ns"]),
-                duration(row["latency_b_ns"]),
-                signed(row["difference_ns"], row["difference_high_ns"]),
-                percent(row["ratio"]) + of_one,
-                signed(row["own_difference_ns"], None),
-                row["verdict"] or row["change"],
-            ]
-        )
-    return ("span", "before", "after", "difference", "", "own", ""), rows
-
-
-def _in_markdown(table: Table) -> str:
-    """Return a table of Markdown whose first column is code, and all others numbers."""
-    head, rows = table
-    lines = [
-        " | ".join(_plain(cell) for cell in head),
-        "|".join(["---", *["---:"] * (len(head) - 1)]),
-    ]
-    lines += [" | ".join([_code(first), *map(_plain, rest)]) for first, *rest in rows]
-    return "\n".join(f"| {line} |" for line in lines)
-
-
-def _code(name: str) -> str:
-    r"""Return a name as code, fenced by more backticks than it has in a row.
-
-    >>> _code("layer1/0"), _code("a|`b")
-    ('`layer1/0`', '`` a\\|`b ``')
-    """
-    name = printable(name).replace("|", "\\|")
-    if "`" not in name:
-        return f"`{name}`"
-    fence = "`" * (max(map(len, re.findall("`+", name))) + 1)
-    return f"{fence} {name} {fence}"
-
-
-def _plain(words: str) -> str:
-    r"""Return text in which nothing is markup.
-
-    >>> _plain("a*b|<c>")
-    'a\\*b\\|\\<c\\>'
-    """
-    return "".join(f"\\{c}" if c in r"\`*_{}[]<>#|!~" else c for c in printable(words))
-
-
-def _in_html(table: Table) -> Markup:
-    head, rows = table
-    first = _TR.format(Markup("").join(_TH.format(cell) for cell in head))
-    body = [_TR.format(Markup("").join(_TD.format(cell) for cell in row)) for row in rows]
-    return _TABLE.format(first, Markup("").join(body))

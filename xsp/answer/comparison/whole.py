@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from xsp.answer.analyses import Tree
+from xsp.answer.analyses import DeviceWork, Tree, batch_of, step_device_ns
 from xsp.answer.comparison.significance import Differences, Estimates, Verdict, with_ends
-from xsp.level import DEVICE_ACTIVITIES, Kind
+from xsp.level import Kind
+from xsp.matching import half_width, summarize
 from xsp.text import NOTHING
 from xsp.trace import Trace, attribute_column
 
@@ -92,28 +93,14 @@ def summary(name: str, a: Estimates, b: Estimates) -> pl.DataFrame:
     return table.filter(pl.col("a").is_not_null(), pl.col("b").is_not_null())
 
 
-def batch_of(trace: Trace) -> int | None:
-    """Return how many samples a step takes: the leading size of the leading input.
+def inputs_of(trace: Trace) -> tuple[pl.Series, pl.Series]:
+    """Return the shapes and the types of what each layer was given, without those not known.
 
-    None where no module was called with a tensor, and in traces of whole programs.
+    Operators do not tell: the first of a model may be given its weights before its inputs.
     """
-    if attribute_column(trace.spans, "whole_block", pl.Boolean).fill_null(value=False).any():
-        return None
-    shapes = attribute_column(calls_of(trace), "input_shapes", _LIST).drop_nulls()
-    first = shapes[0] if len(shapes) else None
-    shape = None if first is None or not len(first) else first[0]
-    return int(shape[0]) if shape is not None and len(shape) > 1 else None
-
-
-def calls_of(trace: Trace) -> pl.DataFrame:
-    """Return the spans of which the first with shapes was given the model's inputs.
-
-    The first operators of graphs of TensorFlow and JAX may be given weights alone: there only
-    layers tell.
-    """
-    graph = attribute_column(trace.spans, "framework").is_in(["tensorflow", "jax"])
-    operators = trace.spans["kind"] == Kind.OP.value
-    return trace.spans.filter(~(operators & graph.fill_null(value=False)))
+    layers = trace.layers
+    shapes = attribute_column(layers, "input_shapes", _LIST).drop_nulls()
+    return shapes, attribute_column(layers, "input_dtypes", pl.List(pl.String)).drop_nulls()
 
 
 def _estimate(value: float | None, low: float | None, high: float | None) -> Estimates:
@@ -122,14 +109,17 @@ def _estimate(value: float | None, low: float | None, high: float | None) -> Est
 
 
 def _device(trace: Trace) -> Estimates:
-    """Return how long devices worked; the interval in proportion to that of their work's sum."""
-    kinds = [kind.value for kind in DEVICE_ACTIVITIES]
-    work = trace.spans.filter(pl.col("kind").is_in(kinds))
-    ends = ("latency_ns", "latency_low_ns", "latency_high_ns")
-    known = work.height and not any(work[end].null_count() for end in ends)
-    total, low, high = (float(work[end].sum() or 0.0) for end in ends)
-    value = trace.root.device_ns
-    if value is None or not known or not total:
+    """Return how long devices worked, with the interval over steps.
+
+    Where steps are not kept, the interval is in proportion to that of the work's sum.
+    """
+    value, steps_ns = trace.root.device_ns, step_device_ns(trace)
+    if steps_ns is not None:
+        steps_ns = steps_ns[:, None]
+        value, half = float(summarize(steps_ns)[0]), float(half_width(steps_ns)[0])
+        return _estimate(value, value - half, value + half)
+    total, low, high = (float(end.sum()) for end in DeviceWork.of(trace).parts_ns)
+    if value is None or not total > 0:
         return _estimate(value, None, None)
     return _estimate(value, value * low / total, value * high / total)
 
@@ -190,8 +180,7 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
     environment = metadata.get("environment") or {}
     yield "recorded by", tool_of(trace) or "xsp"
     # Yield shapes and types of what the outermost module was called with.
-    shapes = attribute_column(calls_of(trace), "input_shapes", _LIST).drop_nulls()
-    types = attribute_column(calls_of(trace), "input_dtypes", pl.List(pl.String)).drop_nulls()
+    shapes, types = inputs_of(trace)
     if len(shapes):
         sizes = ["×".join(map(str, shape or ())) for shape in shapes[0].to_list()]
         yield "inputs", ", ".join(sizes)

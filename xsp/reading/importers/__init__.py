@@ -2,9 +2,10 @@
 
 `read` (in `build`) finds the format of each file from its content (`format`), has the importer of
 that format turn the file into rows, and makes one trace of the rows. `source` is what an importer
-is given, `recording` what it hands back. `evaluation` makes a tree of each step; `rank` puts
-those of several processes together, on one clock (`clock`). Importers are found by entry points of
-the group `xsp.importers`; those of xsp itself are in this room.
+is given, `recording` what it hands back. `file_step` makes a tree of each step; `graph` ties what a
+replayed graph ran to what was captured; `rank` puts several processes together, on one clock.
+Importers are found by entry points of the group `xsp.importers`; those of xsp itself are in this
+room.
 """
 
 from xsp.reading.importers.build import load, name_of, read, trace_of

@@ -14,7 +14,7 @@ from xsp.errors import TraceFormatError
 from xsp.level import MEASURED, Kind
 from xsp.matching import ON_DEVICE, Run, Rung
 from xsp.progress import Progress, progress_bar
-from xsp.reading.importers.file_step import evaluations
+from xsp.reading.importers.file_step import file_steps
 from xsp.reading.importers.format import contents_of
 from xsp.reading.importers.metrics import alone, joined
 from xsp.reading.importers.rank import Part, in_order, together
@@ -35,7 +35,10 @@ _LATEST = 2**62  # wall-clock time of a trace, in ns
 
 
 def load(
-    *files: str | PathLike[str], steps: bool = True, progress: bool | Progress | None = None
+    *files: str | PathLike[str],
+    steps: bool = True,
+    batch: int | None = None,
+    progress: bool | Progress | None = None,
 ) -> Trace:
     """Load a trace: a file that xsp saved, or files that other tools recorded.
 
@@ -45,6 +48,8 @@ def load(
             of several processes has a child for each, and metrics join their kernels.
         steps: Whether the steps that a file marks become the steps of the trace, by default True;
             False: the whole recording is one step.
+        batch: How many samples a step of recordings of other tools processes, which their files
+            do not tell. Throughput and the batch size of analyses come from it.
         progress: Whether to draw a bar on standard error; None (default): for large files on a
             terminal. Or a function that takes the fraction read.
 
@@ -52,7 +57,7 @@ def load(
         TraceFormatError: A file is in no known format, nothing of it can be read, or the files
             make no trace together.
         OSError: A file cannot be opened; as Python raises it.
-        ValueError: No file is given.
+        ValueError: No file is given, or the batch size is no positive number.
 
     Example:
         A trace of xsp, one of torch.profiler, and that of two ranks::
@@ -64,7 +69,11 @@ def load(
     paths = [Path(file) for file in files]
     if not paths:
         raise ValueError("No file is given. Name at least one: xsp.load('train.xsp').")
+    if batch is not None and batch < 1:
+        raise ValueError(f"The batch size is not positive ({batch}). Give the samples of a step.")
     own = [path for path in paths if is_own(path)]
+    if own and batch is not None:
+        raise ValueError(f"A trace of xsp has its batch size ({own[0]}). Leave batch out.")
     if own and len(paths) == 1:
         return load_own(own[0])
     if own:
@@ -74,7 +83,11 @@ def load(
     size = sum(path.stat().st_size for path in paths)
     wanted = False if progress is None and size < _LARGE else progress
     with progress_bar(wanted, "reading") as report:
-        return _trace(paths, _Reading(report, size), steps=steps)
+        made = _trace(paths, _Reading(report, size), steps=steps)
+    if batch is None:
+        return made
+    settings = {**made.metadata.get("settings", {}), "batch": batch}
+    return Trace(made.spans, {**made.metadata, "settings": settings}, made.typical_runs)
 
 
 read = load  # its name in earlier versions
@@ -164,11 +177,11 @@ def _built(
     told: dict[str, Any] = {}
     if len(parts) == 1:
         name = first.name or parts[0].name
-        done = evaluations(first, name, steps=steps)
+        done = file_steps(first, name, steps=steps)
         warnings = (*warnings, *first.warnings)
     else:
         ranks = together(parts, steps=steps)
-        name, done = ranks.name, ranks.evaluations
+        name, done = ranks.name, ranks.steps
         told["recordings"] = ranks.described
     kinds = {kind for frame in done.frames for kind in frame["kind"].unique()}
     rung = Rung(frozenset(map(Kind, kinds)), foreign=True)
@@ -212,7 +225,10 @@ def _merged(process: ProcessRuns, imported: Mapping[str, Any]) -> Trace:
     else:
         own = pl.when(pl.col("parent_id").is_not_null()).then("self_ns")
         spans = merged.spans.with_columns(self_ns=own)
-    return Trace(spans, metadata | {"imported": imported}, merged.typical_runs)
+    told: dict[str, Any] = {"imported": imported}
+    if merged.steps is not None:
+        told["steps"] = merged.steps
+    return Trace(spans, metadata | told, merged.typical_runs)
 
 
 def _origin(recording: Recording, first: Run) -> Origin | None:

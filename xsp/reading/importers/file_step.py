@@ -1,7 +1,7 @@
 """Makes one tree of rows for each step in a recording.
 
-The steps that a file marks become steps, one after the other. What lies outside of all of
-them is left out, and counted.
+Steps that overlap in a file are put one after the other. What lies outside of all of them is left
+out, and counted; so are a cold first step and an empty last one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from xsp.errors import TraceFormatError
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider import ATTRIBUTE, SpanRows, checked, concat_rows, span_rows
 from xsp.reading.correlation import Trees, captures, correlate, replayed
+from xsp.reading.importers.graph import with_captures
 from xsp.reading.importers.recording import Recording
 from xsp.text import counted, duration, percent
 from xsp.warning import COUNTED, TraceWarning
@@ -29,42 +30,52 @@ _TELLING = tuple(
 _TIMES = ("start_ns", "end_ns")
 _WORK = pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
 _FAR_NS = 1 << 52  # 52 days; times further apart are not exact as 64-bit floating-point numbers
+_COLD = 2.0  # times the longest other step
 _LONG = pl.col("end_ns") - pl.col("start_ns")
 
 
 @dataclass(frozen=True, slots=True)
-class Evaluations:
+class FileSteps:
     """The steps of a recording.
 
     Attributes:
         frames: One tree of rows for each (`xsp.matching.TREE_SCHEMA`), in the order of time.
         steps: Name of the step that each of them is; one empty name where the recording is one
             step.
+        numbers: Place of each of them among the steps of the file.
         warnings: What is missing in the trees, or not known of them.
     """
 
     frames: tuple[pl.DataFrame, ...]
     steps: tuple[str, ...]
+    numbers: tuple[int, ...]
     warnings: tuple[TraceWarning, ...]
 
 
-def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
+def file_steps(recording: Recording, name: str, *, steps: bool) -> FileSteps:
     """Return the steps of a recording.
 
     Args:
         recording: What was recorded.
         name: Name of the roots of the trees.
-        steps: Whether each step is a step; else the whole recording is one, in which the
-            steps are spans.
+        steps: Whether each step that the file marks has a tree; else the whole recording is one
+            step, in which those are spans.
 
     Raises:
         TraceFormatError: The recording has no spans.
         ProviderError: A row cannot be placed in a tree.
     """
     rows, roots, warnings = _near(checked(recording.rows), recording.roots)
+    rows, earlier = _without_earlier(with_captures(rows))
+    warnings += earlier
+    numbers: tuple[int, ...] = (0,)
     if steps and roots.height:
         roots, overlapping = _disjoint(roots)
         warnings += overlapping
+    if steps and roots.height:
+        numbers, unlike = _typical(roots, rows)
+        roots = roots[list(numbers)]
+        warnings += unlike
     if not (steps and roots.height):
         inside = recording.roots.with_columns(pl.col("name").alias(STEP))
         rows, roots = concat_rows([rows, inside]), pl.DataFrame()
@@ -72,12 +83,16 @@ def evaluations(recording: Recording, name: str, *, steps: bool) -> Evaluations:
         why = "".join(f"; {warning.message}" for warning in recording.warnings)
         raise TraceFormatError(f"{name}: {recording.tool} recorded no spans{why}")
     named = roots["name"].to_list() if roots.height else [""]
-    trees = correlate(_as_roots(roots if roots.height else _around(rows), rows, name), rows)
+    if not roots.height:
+        roots = _around(rows)
+        if recording.peak_bytes is not None:
+            roots = roots.with_columns(pl.lit(recording.peak_bytes).alias(f"{ATTRIBUTE}peak_bytes"))
+    trees = correlate(_as_roots(roots, rows, name), rows)
     warnings += [*_uncertain(trees), *_outside(trees, rows)]
     # For each process by itself: others number the nodes of their graphs alike.
     known = captures(trees.frames)
     frames = tuple(replayed(frame, known) for frame in trees.frames)
-    return Evaluations(frames, tuple(named), tuple(warnings))
+    return FileSteps(frames, tuple(named), numbers, tuple(warnings))
 
 
 def _near(rows: SpanRows, roots: SpanRows) -> tuple[SpanRows, SpanRows, list[TraceWarning]]:
@@ -95,6 +110,54 @@ def _near(rows: SpanRows, roots: SpanRows) -> tuple[SpanRows, SpanRows, list[Tra
     lost = rows.height + roots.height - sum(frame.height for frame in kept)
     message = f"{counted(lost, 'span')} lie 52 days or more from most others and are left out"
     return kept[0], kept[1], [TraceWarning("far-away", message)] if lost else []
+
+
+def _without_earlier(rows: SpanRows) -> tuple[SpanRows, list[TraceWarning]]:
+    """Return rows without the work that a device had been given before the recording began.
+
+    Streams work in order: what has no call in the recording, and began before the first work of
+    its stream that has one, is of an earlier step.
+    """
+    calls = rows.filter(pl.col("kind") == Kind.LAUNCH.value)["correlation_id"].drop_nulls()
+    called = pl.col("correlation_id").is_in(calls.unique().implode())
+    tied = called.fill_null(value=False) | pl.col("parent_id").is_not_null()
+    first = pl.col("start_ns").filter(tied).min().over("device", "stream")
+    before = (~tied & (pl.col("start_ns") < first)).fill_null(value=False)
+    work = rows.with_row_index("row").filter(_WORK).select("row", *_TIMES, before.alias("before"))
+    earlier = work.filter("before")
+    if not len(calls) or not earlier.height:
+        return rows, []
+    lasting = duration(float(earlier.select(_LONG.sum()).item()))
+    gone = pl.int_range(pl.len()).is_in(earlier["row"].implode())
+    message = (
+        f"{counted(earlier.height, 'kernel')} or copies of {lasting} were launched before the "
+        "recording began; they belong to no step and are left out"
+    )
+    return rows.filter(~gone), [TraceWarning("earlier", message)]
+
+
+def _typical(roots: SpanRows, rows: SpanRows) -> tuple[tuple[int, ...], list[TraceWarning]]:
+    """Return which steps stand for the program, and what was left out.
+
+    A last step in which the host did nothing is none: schedules go on after the loop has ended. A
+    first step that took twice as long as any other compiled, loaded or warmed up.
+    """
+    begun = rows.filter(pl.col("device").is_null())["start_ns"].sort()
+    bounds = [begun.search_sorted(roots[name], side="left") for name in _TIMES]
+    kept = list(range(roots.height))
+    filled = (bounds[1] > bounds[0]).to_list()
+    while len(begun) and len(kept) > 1 and not filled[kept[-1]]:
+        kept.pop()
+    names, said = roots["name"].to_list(), []
+    if lost := names[len(kept) :]:
+        said.append(f"nothing was called in {', '.join(lost)}")
+    long = roots.select(_LONG).to_series()[kept]
+    if len(kept) > 2 and long[0] > _COLD * long[1:].max():  # type: ignore[operator]
+        usual = duration(float(long[1:].median()))  # type: ignore[arg-type]
+        said.append(f"{names[0]} came first and took {duration(float(long[0]))}, others {usual}")
+        del kept[0]
+    message = f"{'; '.join(said)}: left out. steps=False, or --whole, shows the whole recording."
+    return tuple(kept), [TraceWarning("steps-left-out", message)] if said else []
 
 
 def _around(rows: SpanRows) -> SpanRows:

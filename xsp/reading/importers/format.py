@@ -7,6 +7,7 @@ that fails, is named, and never stops the others.
 from __future__ import annotations
 
 import zlib
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
 from contextlib import closing
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol
@@ -123,9 +124,18 @@ def _described(source: Source, head: bytes) -> str:
         return f"is JSON that begins with {printable(_text(head.lstrip()[:60]))}"
     if export := _EXPORTED.get(source.path.suffix):
         return f"is a report that must be exported first (`{export} {source.path.name}`)"
-    if b"\0" in head:
-        return "is a binary file of an unknown format"
+    if b"\0" in head or not _is_utf_8(head):
+        utf_16 = head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
+        return "is text in UTF-16; save it as UTF-8" if utf_16 else "is binary, of unknown format"
     return f"is text that begins with {printable(_text(head[:60]))}"
+
+
+def _is_utf_8(head: bytes) -> bool:
+    try:
+        getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _text(head: bytes) -> str:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE, concat_rows, span_rows
-from xsp.reading.importers.file_step import STEP, Evaluations, evaluations
+from xsp.reading.importers.file_step import STEP, FileSteps, file_steps
 from xsp.reading.importers.recording import Recording
 from xsp.reading.rank import apart, common_name, listed, warnings_of_all
 from xsp.text import counted, duration
@@ -53,7 +53,7 @@ class Together:
     """
 
     name: str
-    evaluations: Evaluations
+    steps: FileSteps
     described: list[dict[str, Any]]
 
 
@@ -82,10 +82,10 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     check_overlap(recordings, clocks, files, [part.name for part in parts])
     parts, borrowed = _with_steps(parts, clocks, names) if steps else (parts, ())
     made = [
-        evaluations(part.recording, name, steps=steps)
+        file_steps(part.recording, name, steps=steps)
         for part, name in zip(parts, names, strict=True)
     ]
-    common = _common([each.steps for each in made])
+    common = _common([each.steps for each in made], [each.numbers for each in made])
     frames = apart([each.frames for each in made])
     for_rank = list(map(_moved, frames, clocks, parts, count()))
     # What the names of all recordings, or of their files, begin with; else the first.
@@ -106,7 +106,8 @@ def together(parts: Sequence[Part], *, steps: bool) -> Together:
     )
     told = [_described(*each) for each in zip(parts, names, clocks, strict=True)]
     shown = tuple(made[0].steps[places[0]] for places in common)
-    return Together(name, Evaluations(grafted, shown, warnings), told)
+    numbers = tuple(made[0].numbers[places[0]] for places in common)
+    return Together(name, FileSteps(grafted, shown, numbers, warnings), told)
 
 
 def in_order(parts: Sequence[Part]) -> Sequence[Part]:
@@ -137,19 +138,23 @@ def _with_steps(
     return found, (TraceWarning("steps-borrowed", message),)
 
 
-def _common(steps: Sequence[Sequence[str]]) -> list[list[int]]:
+def _common(steps: Sequence[Sequence[str]], numbers: Sequence[Sequence[int]]) -> list[list[int]]:
     """Return for each step that all recordings have its place among the steps of each.
 
-    Steps are known by their names; where those tell nothing, by their numbers.
+    Steps are known by their names; where those tell nothing, by their numbers in the file.
 
-    >>> _common([["step 7", "step 8"], ["step 8", "step 9"]]), _common([["", ""], [""]])
-    ([[1, 0]], [[0, 0]])
+    >>> names = [["step 7", "step 8"], ["step 8", "step 9"]]
+    >>> _common(names, [[0, 1], [0, 1]]), _common([["", ""], [""]], [[0, 1], [1]])
+    ([[1, 0]], [[1, 0]])
     """
     if all(len(set(names)) == len(names) for names in steps):
         both = [name for name in steps[0] if all(name in names for names in steps)]
-        if both:
+        if both and both != [""]:
             return [[list(names).index(name) for names in steps] for name in both]
-    return [[number] * len(steps) for number in range(min(map(len, steps)))]
+    shared = [number for number in numbers[0] if all(number in each for each in numbers)]
+    if shared:
+        return [[list(each).index(number) for each in numbers] for number in shared]
+    return [[place] * len(steps) for place in range(min(map(len, steps)))]
 
 
 def _moved(
@@ -193,7 +198,7 @@ def _grafted(frames: Sequence[pl.DataFrame], name: str) -> pl.DataFrame:
     return concat_rows([root, *below])
 
 
-def _left_out(made: Sequence[Evaluations], common: int) -> Iterator[TraceWarning]:
+def _left_out(made: Sequence[FileSteps], common: int) -> Iterator[TraceWarning]:
     lost = max(len(each.steps) for each in made) - common
     if lost:
         yield TraceWarning(

@@ -22,8 +22,8 @@ class Recording:
         tool: The tool and its version, as the file tells them: `"Nsight Systems 2025.3.1"`.
         rows: All spans (`xsp.provider.ROW_SCHEMA`, and attributes), in any order. Times are in
             nanoseconds on one clock of the importer's choice, the same for all rows.
-        roots: The steps that the file marks (steps), one row of kind `region` each, one
-            after the other in time; none: the whole recording is one step. Their rows are
+        roots: The steps that the file marks, one row of kind `region` each, one after the other
+            in time; none: the whole recording is one step. Their rows are
             not among `rows`. Names that differ, as `ProfilerStep#7`, tell which steps of several
             recordings are the same.
         name: What was recorded, for people; empty: the name of the file.
@@ -34,6 +34,7 @@ class Recording:
             if the file does not tell.
         rank: Number of the process among those of a distributed program; None if unknown.
         host: Name of the machine; empty if unknown.
+        peak_bytes: Most memory held at one time in a recording without steps; None if unknown.
     """
 
     tool: str
@@ -45,6 +46,7 @@ class Recording:
     unix_ns: int | None = None
     rank: int | None = None
     host: str = ""
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

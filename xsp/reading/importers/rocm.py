@@ -1,4 +1,4 @@
-"""Reads kinds, names and steps of roctx ranges, for both of AMD's recorders.
+"""Reads kinds, names and steps of roctx ranges, and ways of copies, for AMD's recorders.
 
 PyTorch marks its operators by roctx, as `aten::mm` or `aten::mm, seq = 12`, and its profiler's
 steps as `ProfilerStep#3`.
@@ -16,6 +16,8 @@ from xsp.provider import SpanRows
 
 _STEP = r"^ProfilerStep#\d+$"
 _SEQUENCE = re.compile(r", seq ?= ?(\d{1,18})")
+_COPY = "MEMORY_COPY_"
+_WORDS = {"HOST": "H", "DEVICE": "D"}
 _OPERATOR = re.compile(r"^[\w.]+(::[\w.]+)+")
 
 
@@ -47,3 +49,13 @@ def _described(text: str) -> tuple[str, str, int | None]:
         return Kind.REGION.value, text, None
     name = text[: sequence.start()] if sequence else text
     return Kind.OP.value, name, int(sequence[1]) if sequence else None
+
+
+def copy_direction(operation: str) -> str:
+    """Return from where to where a copy goes.
+
+    >>> copy_direction("MEMORY_COPY_HOST_TO_DEVICE"), copy_direction("MEMORY_COPY_NONE")
+    ('HtoD', 'unknown')
+    """
+    ends = [_WORDS.get(word) for word in operation.removeprefix(_COPY).split("_TO_")]
+    return "to".join(str(end) for end in ends) if len(ends) == 2 and all(ends) else "unknown"

@@ -1,4 +1,4 @@
-"""Opens a file for importers, and unpacks a file that gzip compressed.
+"""Opens a file for importers, and unpacks it where gzip compressed it, or a zip archive holds it.
 
 What is read is counted on the way: for a progress bar, and so that a file which is larger than
 the machine's memory is refused before it fills that memory.
@@ -10,20 +10,27 @@ import gzip
 import io
 import shutil
 import tempfile
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from xsp.errors import TraceFormatError
+from xsp.text import counted
 
-_GZIP = b"\x1f\x8b"
+_GZIP, _ZIP = b"\x1f\x8b", b"PK\3\4"
+_ASIDE = "__MACOSX/"  # what macOS puts beside the files of an archive
 _HEAD = 64 * 1024  # bytes by which the format of a file is told
 _PIECE = 1 << 20  # bytes that are read at once where all is read
 _SPACE = 5  # times the content: so much memory its spans take, as Kineto's do
+
+
+if TYPE_CHECKING:
+    _Content = io.BufferedReader[Any] | gzip.GzipFile | zipfile.ZipExtFile
 
 
 def _told_nobody(count: int) -> None:
@@ -45,19 +52,21 @@ class Source:
 
     @cached_property
     def packed(self) -> bool:
-        """Whether the file is compressed by gzip."""
+        """Whether the file is compressed: by gzip, or in a zip archive."""
         with self.path.open("rb") as file:
-            return file.read(len(_GZIP)) == _GZIP
+            return file.read(len(_ZIP)).startswith((_GZIP, _ZIP))
 
     @cached_property
     def head(self) -> bytes:
         """The first bytes of the content, unpacked, as many as a format is told by.
 
         Of a file whose end is missing or damaged, those that are whole.
+
+        Raises:
+            TraceFormatError: A zip archive does not hold one file.
         """
-        with self.path.open("rb") as file:
-            content = gzip.GzipFile(fileobj=file) if self.packed else file
-            return _beginning(content)
+        with self.path.open("rb") as file, ExitStack() as stack:
+            return _beginning(self._content(file, stack))
 
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
@@ -65,18 +74,19 @@ class Source:
 
         Raises:
             TraceFormatError: The content is too large for the memory that is available: at once,
-                or for a compressed file when so much of it has been read.
+                or for a compressed file when so much of it has been read; or a zip archive does
+                not hold one file.
         """
         most = _available_memory() // _SPACE
         if not self.packed and self.path.stat().st_size > most:
             raise self._too_large(most)
-        with self.path.open("rb") as file:
-            counted = _Counted(file, self.told)
+        with self.path.open("rb") as file, ExitStack() as stack:
+            noted = _Counted(file, self.told)
             if not self.packed:
-                yield io.BufferedReader(counted, _PIECE)
+                yield io.BufferedReader(noted, _PIECE)
                 return
-            with gzip.GzipFile(fileobj=cast("BinaryIO", io.BufferedReader(counted))) as unpacked:
-                yield io.BufferedReader(_Counted(unpacked, self._limit(most)), _PIECE)
+            content = self._content(io.BufferedReader(noted), stack)
+            yield io.BufferedReader(_Counted(content, self._limit(most)), _PIECE)
 
     @contextmanager
     def unpacked(self) -> Iterator[Path]:
@@ -84,12 +94,43 @@ class Source:
         if not self.packed:
             yield self.path
             return
-        with tempfile.NamedTemporaryFile(prefix="xsp-") as copy, self.path.open("rb") as file:
-            counted = io.BufferedReader(_Counted(file, self.told))
-            with gzip.GzipFile(fileobj=cast("BinaryIO", counted)) as content:
-                shutil.copyfileobj(content, copy, _PIECE)
+        with (
+            tempfile.NamedTemporaryFile(prefix="xsp-") as copy,
+            self.path.open("rb") as file,
+            ExitStack() as stack,
+        ):
+            noted = io.BufferedReader(_Counted(file, self.told))
+            shutil.copyfileobj(self._content(noted, stack), copy, _PIECE)
             copy.flush()
             yield Path(copy.name)
+
+    def _content(self, file: io.BufferedReader[Any], stack: ExitStack) -> _Content:
+        """Return the unpacked content of an open file, to be closed by the stack."""
+        content: _Content = file
+        if file.peek(len(_ZIP)).startswith(_ZIP):
+            content = stack.enter_context(self._member(file, stack))
+        if content.peek(len(_GZIP)).startswith(_GZIP):  # a packed trace may lie in an archive
+            content = stack.enter_context(gzip.GzipFile(fileobj=cast("BinaryIO", content)))
+        return content
+
+    def _member(self, file: io.BufferedReader[Any], stack: ExitStack) -> zipfile.ZipExtFile:
+        try:
+            archive = stack.enter_context(zipfile.ZipFile(file))
+        except zipfile.BadZipFile as error:
+            raise TraceFormatError(
+                f"{self.path} is a damaged zip archive ({error}). Pack the recording again."
+            ) from error
+        names = [
+            each.filename
+            for each in archive.infolist()
+            if not each.is_dir() and not each.filename.startswith(_ASIDE)
+        ]
+        if len(names) != 1:
+            raise TraceFormatError(
+                f"{self.path} is a zip archive of {counted(len(names), 'file')}. Unpack it, and "
+                "name those that are recordings."
+            )
+        return cast("zipfile.ZipExtFile", archive.open(names[0]))
 
     def _limit(self, most: int) -> Callable[[int], None]:
         """Return a function that counts bytes, and refuses the file where they become too many."""
@@ -115,13 +156,20 @@ class Source:
 class _Counted(io.RawIOBase):
     """A file of which is told how many bytes are read."""
 
-    def __init__(
-        self, file: io.BufferedReader | gzip.GzipFile, told: Callable[[int], None]
-    ) -> None:
+    def __init__(self, file: _Content, told: Callable[[int], None]) -> None:
         self._file, self._told = file, told
 
     def readable(self) -> bool:
         return True
+
+    def seekable(self) -> bool:
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
         """Read up to as many bytes as the buffer has room for."""
@@ -138,7 +186,7 @@ class _Counted(io.RawIOBase):
         return b"".join(parts)
 
 
-def _beginning(content: io.BufferedReader | gzip.GzipFile) -> bytes:
+def _beginning(content: _Content) -> bytes:
     """Return the first bytes of a file, or those before the place where it is damaged."""
     head = b""
     while len(head) < _HEAD:

@@ -9,7 +9,7 @@ host and of devices are drawn anew (`host_timeline`, `device_timeline`), and eve
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +47,7 @@ from xsp.reading.merge.latency import (
     side_by_side,
 )
 from xsp.reading.merge.recording_cost import RungCost, recording_costs
+from xsp.reading.merge.step_work import step_work
 from xsp.trace import RUN_SCHEMA
 from xsp.warning import TraceWarning
 
@@ -69,6 +70,8 @@ class Merged:
             much recording a span makes the span itself longer (`inside_cost_ns`).
         typical_runs: A typical run of each rung that records spans, see `docs/trace.md`.
         processes: How many processes the intervals compare; 1 where they hold within one alone.
+        steps: How long each step of another tool's recording took, and what devices did in it
+            (`step_work`); None for a single step, and where xsp measured.
     """
 
     spans: pl.DataFrame
@@ -76,6 +79,7 @@ class Merged:
     rungs: pl.DataFrame
     typical_runs: pl.DataFrame
     processes: int
+    steps: Mapping[str, Any] | None
 
 
 def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
@@ -111,6 +115,7 @@ def merge(runs: Sequence[Run], *, statistic: str = "trimmed") -> Merged:
         rungs,
         _typical_runs(ladder, statistic),
         max(len(ladder.speeds.factors), 1),
+        step_work(ladder.seen, ladder.deepest.members.tolist()) if ladder.foreign else None,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from xsp.reading.rank.naming import listed
 from xsp.warning import TraceWarning
+
+_COUNT = re.compile(r".*\b\d")
 
 
 def warnings_of_all(
@@ -22,5 +25,8 @@ def warnings_of_all(
         for warning in each:
             having.setdefault(warning, []).append(name)
     for warning, named in having.items():
-        whose = "" if len(set(named)) == len(names) else f"{listed(named)}: "
+        everyone = len(set(named)) == len(names)
+        # A count of one process is not that of all.
+        prefix = "in each process: " if len(names) > 1 and _COUNT.match(warning.message) else ""
+        whose = prefix if everyone else f"{listed(named)}: "
         yield TraceWarning(warning.code, whose + warning.message)

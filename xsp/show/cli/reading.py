@@ -44,11 +44,22 @@ Examples:
 @click.command("import", help=_HELP, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @output_option("File for the trace.  [default: NAME.xsp; with --json: nowhere]")
+@click.option(
+    "--batch",
+    type=click.IntRange(min=1),
+    help="Samples in a step, which such files do not tell.",
+)
 @click.option("--whole", is_flag=True, help="The whole recording, not a typical one of its steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
 @tree_options
 def import_files(
-    files: tuple[Path, ...], output: Path | None, *, whole: bool, as_json: bool, **columns: bool
+    files: tuple[Path, ...],
+    output: Path | None,
+    *,
+    batch: int | None,
+    whole: bool,
+    as_json: bool,
+    **columns: bool,
 ) -> None:
     """Read files of other tools."""
     from xsp.machine import check_writable  # noqa: PLC0415
@@ -69,13 +80,13 @@ def import_files(
         if any(to.resolve() == file.resolve() for file in files):
             raise click.UsageError(f"-o would replace an input file ({to}). Choose another name.")
         check_writable(to)
-    trace = read(files, steps=not whole)
+    trace = read(files, steps=not whole, batch=batch)
     terminal.show(terminal.as_json(trace) if as_json else trace.tree(**columns))
     if to is not None:
         terminal.say(terminal.saved(trace, to))
 
 
-def read(files: Sequence[Path], *, steps: bool = True) -> Trace:
+def read(files: Sequence[Path], *, steps: bool = True, batch: int | None = None) -> Trace:
     """Return the trace of files, those of xsp itself or those of other tools."""
     from xsp.trace import is_own, load  # noqa: PLC0415
 
@@ -83,7 +94,10 @@ def read(files: Sequence[Path], *, steps: bool = True) -> Trace:
         return load(files[0])
     from xsp.reading.importers import read as read_files  # noqa: PLC0415
 
-    return read_files(*files, steps=steps)
+    trace = read_files(*files, steps=steps, batch=batch)
+    if steps:  # the commands below the tree take these files too, and read their steps
+        object.__setattr__(trace, "_file", " ".join(map(str, files)))
+    return trace
 
 
 def _name(files: Sequence[Path]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import polars as pl
+
 from xsp.answer.analyses import estimate_of, heading_of
 from xsp.answer.comparison import Comparison, compare
 from xsp.errors import AnalysisError
@@ -81,6 +83,7 @@ def _compared(
         whole,
         tabulated("settings", "What was measured differently?", compared.settings, settings),
         *(_sums(compared) if compared.across else ()),
+        *_device(compared),
         tabulated("differences", "Which spans differ?", spans, columns, places=places),
     ]
     plots = picture_of_differences(compared.table, places)
@@ -111,6 +114,22 @@ def _sums(compared: Comparison) -> Iterator[Table]:
             for column, said in meanings.items()
             if column in names or column.endswith("_ns")
         }
+        yield tabulated(name, question, rows.select(*columns), columns)
+
+
+def _device(compared: Comparison) -> Iterator[Table]:
+    """Yield what devices did by kernel, by operator, and by operator and shapes."""
+    names = ("trace", "count_a", "count_b", "ratio", "verdict")
+    for by in compared.by_device["by"].unique(maintain_order=True).to_list():
+        rows = compared.by_device.filter(pl.col("by") == by)
+        columns = {
+            column: said
+            for column, said in compared.device_columns.items()
+            if column in (*by.split(" and "), *names) or column.endswith("_ns")
+        }
+        name = f"device-time-by-{by.replace(' ', '-')}"
+        what = by.replace("kernel", "kernels").replace("operator", "operators")
+        question = f"Which {what} take devices longer or shorter?"
         yield tabulated(name, question, rows.select(*columns), columns)
 
 

@@ -25,6 +25,7 @@ def by_position(
     position: str,
     group: str | None = None,
     shown: Sequence[str],
+    colored_by: str | None = None,
 ) -> figure:
     """Return a bar for each row, side by side in their order.
 
@@ -34,7 +35,10 @@ def by_position(
         position: Column of the places, whole numbers.
         group: Column of groups; those with the largest sums have a color each.
         shown: Columns shown when the pointer rests on a bar.
+        colored_by: Column by whose sums groups get their colors, the same in several charts of
+            one table; None: that of the heights.
     """
+    colors = _colors(table, group, colored_by or value) if group else {}
     table, note = largest(table, value)
     scale = scale_of(value, table[value])
     drawn = canvas(scale_of(position).label(position) + note, scale.label(value))
@@ -43,7 +47,7 @@ def by_position(
         shown,
         x=table[position].to_numpy(),
         top=scale.of(table[value]),
-        **_groups(table, group, value),
+        **_groups(table, group, colors),
     )
     bars = drawn.vbar(
         x="x",
@@ -73,15 +77,23 @@ def by_position(
     return drawn
 
 
-def _groups(table: pl.DataFrame, group: str | None, value: str) -> dict[str, list[str]]:
+def _colors(table: pl.DataFrame, group: str, value: str) -> dict[str, str]:
+    """Return a color for each of the groups with the largest sums."""
+    sums = table.select(name=table[group].fill_null("—"), value=value)
+    ordered = (
+        sums.group_by("name", maintain_order=True)
+        .sum()
+        .sort("value", descending=True, nulls_last=True, maintain_order=True)
+    )
+    large = ordered["name"][: len(SERIES) - 1].to_list()
+    return {name: SERIES[at].light for at, name in enumerate(large)}
+
+
+def _groups(table: pl.DataFrame, group: str | None, colors: dict[str, str]) -> dict[str, list[str]]:
     """Return the group of each row, and its color: the gray is that of all small ones."""
     if group is None:
         return {"color": [SERIES[0].light] * table.height}
     names = table[group].fill_null("—")
-    sums = table.select(name=names, value=value).group_by("name", maintain_order=True).sum()
-    first = sums.sort("value", descending=True, nulls_last=True, maintain_order=True)["name"]
-    large = first[: len(SERIES) - 1].to_list()
-    colors = {name: SERIES[at].light for at, name in enumerate(large)}
     shown = [name if name in colors else OTHER for name in names]
     return {"group": shown, "color": [colors.get(name, SERIES[-1].light) for name in shown]}
 

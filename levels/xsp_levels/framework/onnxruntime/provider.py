@@ -32,6 +32,7 @@ from xsp.provider import (
     no_rows,
     span_rows,
 )
+from xsp.scope import layered
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.framework.onnxruntime.call import (
     Again,
@@ -55,7 +56,6 @@ from xsp_levels.framework.onnxruntime.record import (
 from xsp_levels.framework.onnxruntime.recorder import RunRecorder, Twins
 from xsp_levels.framework.owner import Owners
 from xsp_levels.framework.past_part import log_past
-from xsp_levels.framework.scope import layered
 from xsp_levels.native.thread import named
 
 

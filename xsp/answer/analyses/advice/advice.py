@@ -15,6 +15,7 @@ from xsp.answer.analyses.advice.device_rule import (
     synchronizations,
 )
 from xsp.answer.analyses.advice.finding import Case, Finding, named
+from xsp.answer.analyses.advice.limit_rule import GENERAL, limit
 from xsp.answer.analyses.advice.operator_rule import (
     eager_attention,
     framework_overhead,
@@ -301,11 +302,18 @@ def advice(*traces: Trace) -> pl.DataFrame:
     # Of no latency there is no share, and nothing to gain.
     filled = [trace for trace in traces if trace.spans.height]
     cases = [case for trace in filled if (case := Case(trace)).whole_ns > 0]
-    found = [(case, finding) for case in cases for rule in RULES for finding in rule(case)]
+    found = [(case, finding) for case in cases for finding in _findings(case)]
     found += batch_sizes(cases)
     rows = [_row(case, finding) for case, finding in found if finding.is_worth(case.whole_ns)]
     table = pl.DataFrame(rows, schema=_TYPES)
     return table.sort("gain_pct", descending=True, maintain_order=True).select(*_COLUMNS)
+
+
+def _findings(case: Case) -> list[Finding]:
+    """List what the rules find, and what agrees with the verdict if none of that does."""
+    found = [finding for rule in RULES for finding in rule(case)]
+    agreeing = limit(case, found)
+    return found if agreeing is None else [*found, agreeing]
 
 
 def look_next(trace: Trace) -> list[tuple[str, str]]:
@@ -315,9 +323,10 @@ def look_next(trace: Trace) -> list[tuple[str, str]]:
         AnalysisError: The trace has too little for advice.
     """
     columns = ("advice", "gain_ns", "gain_pct", "verify")
+    found = advice(trace).filter(~pl.col("rule").is_in(GENERAL)).head(3)
     return [
         (f"{said} Gains at most {duration(gain_ns)}, {gain_pct:.0f} %.", check.split("; ")[0])
-        for said, gain_ns, gain_pct, check in advice(trace).head(3).select(*columns).iter_rows()
+        for said, gain_ns, gain_pct, check in found.select(*columns).iter_rows()
     ]
 
 

@@ -57,7 +57,7 @@ def communication(trace: Trace) -> pl.DataFrame:
     if not len(tree.rows(*DEVICE_ACTIVITIES)):
         return _of_hosts(tree)
     work = Work.of(tree)
-    kernels = collectives(tree, work).with_columns(
+    kernels = communicating_kernels(tree, work).with_columns(
         pl.struct(_GROUP).rank("dense").cast(pl.Int64).alias("number") - 1
     )
     number = kernels["number"].to_numpy()
@@ -111,7 +111,7 @@ def _payload() -> pl.Expr:
     return pl.max_horizontal("in_elements", "out_elements") * size.cast(pl.Int64)
 
 
-def collectives(tree: Tree, work: Work) -> pl.DataFrame:
+def communicating_kernels(tree: Tree, work: Work) -> pl.DataFrame:
     """Return the kernels that communicate, with their collective operation and sizes.
 
     Columns beside those of `work`: `collective`, `group`, `group_size`, `group_ranks`,

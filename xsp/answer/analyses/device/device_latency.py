@@ -19,8 +19,10 @@ class DeviceLatency:
     """How the latency of a trace divides over its devices' time, of several devices the mean.
 
     Attributes:
-        work: What devices did within the latency: what runs on after the end of the trace's root
-            is cut off there, for nothing of the latency is spent on that.
+        work: What devices did within the latency. Where a device still worked on an earlier step
+            when the first work of this one was launched, its time is moved by that lag, as in each
+            step of a loop whose host runs ahead. What then runs on after the end of the trace's
+            root is cut off there, for nothing of the latency is spent on that.
         whole_ns: The latency, which is that of the root.
         times: Time of each part of `device-time`, in ns.
         idle: Idle time of each cause of `device-idle`, in ns.
@@ -37,7 +39,7 @@ class DeviceLatency:
         tree = Tree.of(trace)
         begin, end = (int(tree.spans[name][0]) for name in ("start_ns", "end_ns"))
         work = Work.of(tree)
-        moments = pl.col("start_ns", "end_ns").clip(begin, end)
+        moments = (pl.col("start_ns", "end_ns") - _lag_ns(end)).clip(begin, end)
         work = replace(work, table=work.table.with_columns(moments))
         idle = idle_times(work, "place").select(CAUSES).sum().row(0, named=True)
         return cls(
@@ -66,3 +68,17 @@ class DeviceLatency:
     def launch_ns(self) -> float:
         """How long devices wait while calls launch their next work: launch-bound."""
         return self.idle["launch"]
+
+
+def _lag_ns(end_ns: int) -> pl.Expr:
+    """Return how far each device is behind the host when its first work is launched.
+
+    It is no more than what the device works on after the root has ended: a host that waits for the
+    device at the end of a step does not run ahead.
+    """
+    first = pl.col("start_ns").arg_min()
+    waited = pl.col("start_ns").get(first) - pl.col("call_end_ns").get(first)
+    beyond = pl.col("end_ns").max() - end_ns
+    # Of work whose call is not known, nothing says that the device was behind.
+    lag = pl.when(waited.is_not_null()).then(pl.min_horizontal(waited, beyond))
+    return lag.clip(0).fill_null(0).over("place")

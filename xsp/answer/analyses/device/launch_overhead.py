@@ -78,6 +78,7 @@ def launches_of(work: Work) -> pl.DataFrame:
     first = pl.col("start_ns").min()
     return table.group_by("launch", maintain_order=True).agg(
         call=pl.col("api").first(),
+        lane=pl.col("lane").first(),
         work=pl.when(pl.len() == 1).then(pl.col("name").first()),
         call_ns=(pl.col("call_end_ns") - pl.col("call_start_ns")).first(),
         work_ns=(pl.col("end_ns") - pl.col("start_ns")).sum(),

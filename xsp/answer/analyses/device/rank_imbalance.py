@@ -7,7 +7,7 @@ import polars as pl
 
 from xsp.answer.analyses.contract import Need, analysis
 from xsp.answer.analyses.device.activity import COMMUNICATING, COMPUTING, COPYING, Work
-from xsp.answer.analyses.device.communication import collectives
+from xsp.answer.analyses.device.communication import communicating_kernels
 from xsp.answer.analyses.device.host_collective import imbalance
 from xsp.answer.analyses.tree import Tree
 from xsp.level import DEVICE_ACTIVITIES
@@ -49,7 +49,7 @@ def rank_imbalance(trace: Trace) -> pl.DataFrame:
     if not len(tree.rows(*DEVICE_ACTIVITIES)):
         return imbalance(trace, tree).select(*_COLUMNS)
     work = Work.of(tree)
-    found = _arrivals(_matched(collectives(tree, work)))
+    found = arrivals(communicating_kernels(tree, work))
     late, waited = pl.col("late"), pl.col("waited")
     ranks = found.group_by("place").agg(
         collectives=pl.len().cast(pl.Int64),
@@ -116,8 +116,13 @@ def _matched(kernels: pl.DataFrame) -> pl.DataFrame:
     return found.filter(once).filter(pl.len().over("operation") > 1)
 
 
-def _arrivals(found: pl.DataFrame) -> pl.DataFrame:
-    """Return for each kernel how late it arrived, how long it waited, and who was the last."""
+def arrivals(kernels: pl.DataFrame) -> pl.DataFrame:
+    """Return for each kernel how late it arrived, how long it waited, and who was the last.
+
+    Args:
+        kernels: Collectives of all ranks; those that are not found in another rank are left out.
+    """
+    found = _matched(kernels)
     start, end = pl.col("start_ns"), pl.col("end_ns")
     found = found.with_columns(
         late=start - start.min().over("operation"),

@@ -215,6 +215,7 @@ def _split(tree: Tree, trace: Trace, computing: _Computing) -> _Found:
         why = "cannot tell, because the peak of the device is not known: see xsp doctor --peak"
         return dict.fromkeys(_SPLIT, _Candidate(None, why))
     known, intensity = _intensities(tree, computing.rows)
+    known &= ~tree.is_of(Kind.MEMSET)[computing.rows]  # sets compute nothing
     if not computing.taken[known].sum():
         why = "cannot tell, because no operations and bytes are known of what computes"
         return dict.fromkeys(_SPLIT, _Candidate(None, why))
@@ -232,8 +233,8 @@ def _split(tree: Tree, trace: Trace, computing: _Computing) -> _Found:
 
 def _told(tree: Tree, rows: Ints) -> str:
     """Return how many kernels, library calls and operators some rows stand for."""
-    often, nouns = calls(tree)[rows], ("kernel", "memset", "library call", "operator")
-    kinds = (tree.is_of(kind)[rows] for kind in (Kind.KERNEL, Kind.MEMSET, Kind.CALL, Kind.OP))
+    often, nouns = calls(tree)[rows], ("kernel", "library call", "operator")
+    kinds = (tree.is_of(kind)[rows] for kind in (Kind.KERNEL, Kind.CALL, Kind.OP))
     each = zip(nouns, (int(often[kind].sum()) for kind in kinds), strict=True)
     return (
         " and ".join(counted(number, noun) for noun, number in each if number) or "nothing computes"

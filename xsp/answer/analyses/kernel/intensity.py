@@ -18,7 +18,8 @@ from xsp.answer.analyses.work import Roof
 COLUMNS: Mapping[str, str] = {
     "flops_per_byte": "Arithmetic intensity: operations by bytes read and written.",
     "flops_per_s": "Throughput: operations by the time of the kernels whose work is known.",
-    "memory_bound": "Whether the intensity is below the roof's ideal one; null without a roof.",
+    "memory_bound": "Whether the intensity is below the roof's ideal one; null without a roof, and "
+    "of copies and sets.",
 }
 # What a table says of the roof, the same in all rows.
 ROOF_COLUMNS: Mapping[str, str] = {
@@ -35,7 +36,7 @@ def with_intensity(table: pl.DataFrame, roof: Roof | None, time: str) -> pl.Data
     """Return a table with the columns of `COLUMNS`.
 
     Args:
-        table: A table with `flops`, `read_bytes` and `write_bytes`.
+        table: A table with `flops`, `read_bytes` and `write_bytes`, and of kernels `transfer`.
         roof: The roof of the device, None if it is not known.
         time: The column of the time, in ns, in which the operations were done.
     """
@@ -45,7 +46,11 @@ def with_intensity(table: pl.DataFrame, roof: Roof | None, time: str) -> pl.Data
     return table.with_columns(
         flops_per_byte=pl.when(moved > 0).then(pl.col("flops") / moved),
         flops_per_s=pl.when(seconds > 0).then(pl.col("flops") / seconds),
-    ).with_columns(memory_bound=pl.col("flops_per_byte") < pl.lit(ideal, dtype=pl.Float64))
+    ).with_columns(
+        memory_bound=pl.when(~pl.col("transfer") if "transfer" in table.columns else True).then(
+            pl.col("flops_per_byte") < pl.lit(ideal, dtype=pl.Float64)
+        )
+    )
 
 
 def with_roof(table: pl.DataFrame, roof: Roof | None, time: str) -> pl.DataFrame:

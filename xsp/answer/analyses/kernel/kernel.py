@@ -32,8 +32,9 @@ def kernels_of(tree: Tree) -> pl.DataFrame:
     Returns:
         A row per kernel: `row` in the tree, `layer_row` (of the innermost layer around, -1 for
         none), `kernel`, `full_name`, `count`, times and interval in ns (null where not known),
-        `WORK`, `work_source`, `occupancy_pct`, `occupancy_source`, and `covered_ns`: its time if
-        the work in it is known, be it the kernel's or that of an operator around it.
+        `WORK`, `work_source`, `occupancy_pct`, `occupancy_source`, `transfer` (whether it is a copy
+        or a set, which the peaks of a device do not limit), and `covered_ns`: its time if the work
+        in it is known, be it the kernel's or that of an operator around it.
     """
     among = _among(tree)
     rows = np.flatnonzero(among)
@@ -51,7 +52,8 @@ def kernels_of(tree: Tree) -> pl.DataFrame:
     )
     parts = (kernel_times(tree), names, work, _occupancy(tree, rows))
     return pl.concat(parts, how="horizontal").with_columns(
-        covered_ns=pl.when(pl.Series(covered)).then(pl.col("latency_ns")).otherwise(0.0)
+        transfer=pl.Series(tree.is_of(Kind.MEMCPY, Kind.MEMSET)[rows]),
+        covered_ns=pl.when(pl.Series(covered)).then(pl.col("latency_ns")).otherwise(0.0),
     )
 
 

@@ -25,6 +25,10 @@ _COLUMNS = {
     "count": "How many kernels there were.",
     **TIME_COLUMNS,
     "share_pct": "Latency as a share of the trace's latency.",
+    "least_ns": "Time of the shortest of them.",
+    "median_ns": "Median of their times.",
+    "most_ns": "Time of the longest.",
+    "deviation_ns": "Standard deviation of their times; null of a single one.",
     **WORK_COLUMNS,
     **OCCUPANCY_COLUMNS,
     **COLUMNS,
@@ -41,7 +45,15 @@ def kernel_by_name(trace: Trace) -> pl.DataFrame:
         trace: A trace. Where no device worked, library calls stand for kernels, else operators.
     """
     tree = Tree.of(trace)
-    summed = aggregated(kernels_of(tree), ["kernel", "full_name"])
+    keys = ["kernel", "full_name", "transfer"]
+    kernels = kernels_of(tree)
+    each = pl.col("latency_ns") / pl.col("count")
+    spread = kernels.group_by(keys).agg(
+        least_ns=each.min(), median_ns=each.median(), most_ns=each.max(), deviation_ns=each.std()
+    )
+    summed = aggregated(kernels, keys).join(
+        spread, on=keys, how="left", nulls_equal=True, maintain_order="left"
+    )
     table = with_intensity(summed, roof_of(trace), "covered_ns")
     return (
         table.with_columns(

@@ -27,6 +27,8 @@ _COLUMNS = {
 def kernel_roofline(trace: Trace) -> pl.DataFrame:
     """Return the place below the roof of each kernel whose work and time are known.
 
+    Copies and sets have none: links and other engines limit them.
+
     Args:
         trace: A trace. Where no device worked, library calls stand for kernels, else operators.
     """
@@ -36,4 +38,4 @@ def kernel_roofline(trace: Trace) -> pl.DataFrame:
         index=pl.int_range(1, kernels.height + 1, dtype=pl.Int64),
         path=tree.spans["path"][kernels["row"]],
     )
-    return with_roof(table, roof, "latency_ns").select(*_COLUMNS)
+    return with_roof(table.filter(~pl.col("transfer")), roof, "latency_ns").select(*_COLUMNS)

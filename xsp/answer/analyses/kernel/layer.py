@@ -80,10 +80,11 @@ def done_by_layer(tree: Tree, among: Mask) -> pl.DataFrame:
         .with_columns(row=pl.Series(tree.nearest(tree.is_of(Kind.LAYER))))
         .filter(pl.Series(among & working) & (pl.col("row") >= 0))
         .group_by("row", maintain_order=True)
-        .agg(*(_known_sum(name) for name in WORK), work_source=joined(source))
+        .agg(*(known_sum(name) for name in WORK), work_source=joined(source))
     )
 
 
-def _known_sum(name: str) -> pl.Expr:
+def known_sum(name: str) -> pl.Expr:
+    """Return the sum of a column; null where that is 0 and something is not known."""
     value = pl.col(name)
     return pl.when(value.is_not_null().all() | (value.sum() > 0)).then(value.sum()).alias(name)

@@ -33,7 +33,8 @@ def memory_peak(trace: Trace) -> pl.DataFrame:
     """Return the layers that allocated what is alive when most memory is held, largest first.
 
     Only memory that was allocated in the trace counts: parameters and inputs are not in it.
-    Which memory was freed is not recorded; see `memory.held` for what is assumed.
+    Where the recording has the address of each allocation, as torch.profiler's have, what is alive
+    is known. Else which memory was freed is not; see `memory.held` for what is assumed.
 
     Args:
         trace: A trace whose operators record what they allocate.
@@ -42,10 +43,19 @@ def memory_peak(trace: Trace) -> pl.DataFrame:
         AnalysisError: The trace has no allocations.
     """
     tree = Tree.of(trace)
-    memory = held(tree)
-    at = peak_index(memory)
+    alive_bytes = tree.attribute("alive_at_peak_bytes", pl.Int64).fill_null(0).to_numpy()
+    if alive_bytes.any():
+        row = np.arange(len(alive_bytes))
+        peak_bytes, recorded = int(alive_bytes.sum()), True
+        reaching = tree.attribute("reaches_peak", pl.Boolean).fill_null(value=False)
+        at = int(reaching.arg_max() or 0)
+    else:
+        memory = held(tree)
+        at = peak_index(memory)
+        row, alive_bytes, recorded = memory.row, alive_at(memory, at), memory.recorded
+        peak_bytes, at = int(memory.highest[at]), int(memory.row[at])
     keys = ("part", "phase", "layer", "type")
-    alive = owners(tree, memory.row).with_columns(pl.Series("alive_bytes", alive_at(memory, at)))
+    alive = owners(tree, row).with_columns(pl.Series("alive_bytes", alive_bytes))
     largest = pl.col("operator").sort_by("alive_bytes", descending=True).first()
     return (
         alive.group_by(*keys, "operator", maintain_order=True)
@@ -55,9 +65,9 @@ def memory_peak(trace: Trace) -> pl.DataFrame:
         .filter(pl.col("alive_bytes") > 0)
         .with_columns(
             share_pct=100 * pl.col("alive_bytes") / pl.sum("alive_bytes"),
-            peak_bytes=pl.lit(int(memory.highest[at]), dtype=pl.Int64),
-            at=pl.lit(tree.spans["path"][int(memory.row[at])]),
-            recorded=pl.lit(memory.recorded),
+            peak_bytes=pl.lit(peak_bytes, dtype=pl.Int64),
+            at=pl.lit(tree.spans["path"][at]),
+            recorded=pl.lit(recorded),
         )
         .sort("alive_bytes", descending=True, maintain_order=True)
         .select(*_COLUMNS)

@@ -73,7 +73,7 @@ def _of_root(trace: Trace) -> dict[str, Any]:
         "series": trace.name,
         "model": trace.name,
         "settings": _text(_said(trace.metadata.get("settings", {}))),
-        "batch": trace.metadata.get("settings", {}).get("batch") or _leading_size(trace),
+        "batch": batch_of(trace),
         "spans": [0],
         "latency_ns": root.latency_ns,
         "latency_low_ns": root.latency_low_ns,
@@ -135,12 +135,18 @@ def _kept(group: Mapping[str, Any]) -> Iterator[str]:
         yield "".join(["n" if size == str(group.get("samples")) else size, *rest])
 
 
-def _leading_size(trace: Trace) -> int | None:
-    """Return the leading size of the model's first input, where one layer lies around all others.
+def batch_of(trace: Trace) -> int | None:
+    """How many samples a step of a trace takes; None where that is not known.
 
-    None where there are several such layers, where the input has one dimension, or is not known.
+    It is the batch size that was set, else the leading size of the first input of the layer that
+    lies around all others. It is not known where there are several such layers, where the input
+    has one dimension, where no layer tells what it was given, and of whole programs.
     """
+    if batch := trace.metadata.get("settings", {}).get("batch"):
+        return int(batch)
     tree = Tree.of(trace)
+    if tree.attribute("whole_block", pl.Boolean)[0]:
+        return None
     layers = (
         tree.is_of(Kind.LAYER)
         & (tree.attribute("phase") != "backward").fill_null(value=True).to_numpy()

@@ -15,7 +15,7 @@ _COLUMNS = MEANINGS | {
     "layers": "How many layers a step calls.",
     "kernels": "How many kernels a step runs on devices.",
     "parameter_bytes": "Size of the parameters of the outermost layers.",
-    "peak_bytes": "Most memory held at one time in an outermost layer, above that at its start.",
+    "peak_bytes": "Most memory held at one time in a step or outermost layer, above its start.",
     "runs": "How many steps the latency rests on.",
 }
 
@@ -61,6 +61,7 @@ def _contents(tree: Tree, first: pl.Series) -> pl.DataFrame:
             "layer": layers,
             "kernel": tree.is_of(Kind.KERNEL),
             "outermost": layers & (tree.nearest(layers) < 0),
+            "region": tree.is_of(Kind.REGION),
             "name": tree.spans["name"],
             "parameter_bytes": tree.attribute("parameter_bytes", pl.Int64),
             "peak_bytes": tree.attribute("peak_bytes", pl.Int64),
@@ -75,7 +76,7 @@ def _contents(tree: Tree, first: pl.Series) -> pl.DataFrame:
             _counted("layer").alias("layers"),
             _counted("kernel").alias("kernels"),
             pl.when(parameters.count() > 0).then(parameters.filter(modules).sum()),
-            peak.filter("outermost").max(),
+            peak.filter(pl.col("outermost") | pl.col("region")).max(),
         )
         .with_columns(pl.col("of").replace_strict(dict(enumerate(first))).alias("first"))
     )

@@ -12,7 +12,7 @@ from xsp.answer.analyses.structure.sums import on_host, outermost, share_pct, su
 from xsp.answer.analyses.tree import Tree
 from xsp.level import Kind
 from xsp.matching import Ints
-from xsp.trace import Trace
+from xsp.trace import Trace, total
 
 _COLUMNS = {
     "part": "The step or marked part of the trace that the module was called in.",
@@ -31,6 +31,9 @@ _COLUMNS = {
     "own_low_ns": "Lower end of its 95 % interval.",
     "own_high_ns": "Upper end of its 95 % interval.",
     "own_share_pct": "Self time as a share of the trace's latency.",
+    "device_ns": "Time in which a device worked for it, and for all modules below; null where no "
+    "device worked.",
+    "device_share_pct": "That time as a share of the time in which devices worked for the trace.",
 }
 # A name that is a number, or ends in one: `3`, `BertLayer_3`.
 _NUMBERED = r"(^|_)\d+$"
@@ -61,6 +64,7 @@ def module_latency(trace: Trace, *, fold: bool = False, depth: int | None = None
         type=tree.attribute("module_class")[rows],
         layer_type=layer_types(tree)[rows],
         row=pl.Series(rows),
+        device_ns=tree.spans["device_ns"][rows],
     ).hstack(times(tree, layers)[rows])
     frame = frame.join(_names(frame, fold=fold), on="path", how="left", maintain_order="left")
     deepest = frame["names"].list.len().max()
@@ -74,7 +78,9 @@ def module_latency(trace: Trace, *, fold: bool = False, depth: int | None = None
     return (
         pl.concat(tables)
         .with_columns(
-            share_pct=share_pct("latency_ns", whole), own_share_pct=share_pct("own_ns", whole)
+            share_pct=share_pct("latency_ns", whole),
+            own_share_pct=share_pct("own_ns", whole),
+            device_share_pct=share_pct("device_ns", tree.spans["device_ns"][0] or 0.0),
         )
         .with_columns(order=pl.min("first").over("part", "phase"))
         .sort("order", "first", "depth", maintain_order=True)
@@ -160,6 +166,7 @@ def _at_depth(frame: pl.DataFrame, above: Ints, depth: int) -> pl.DataFrame:
             pl.col("calls").filter("here").sum(),
             *sums_of("latency", "outer"),
             *own,
+            total(pl.col("device_ns").filter("outer")).alias("device_ns"),
             pl.min("row").alias("first"),
         )
     )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.answer.analyses.contract import Need, analysis
+from xsp.answer.analyses.shape import shapes_text
 from xsp.answer.analyses.structure.sums import (
     device_total_ns,
     grouped,
@@ -72,5 +73,4 @@ def _shapes(tree: Tree, *, asked: bool) -> pl.Series:
     told = tree.attribute("input_shapes", pl.List(pl.List(pl.Int64)))
     if not asked:
         return pl.Series("shapes", [None], dtype=pl.String).new_from_index(0, len(told))
-    one = pl.element().cast(pl.List(pl.String)).list.join("×").replace("", "scalar").fill_null("?")
-    return told.list.eval(one).list.join(", ").alias("shapes")
+    return shapes_text(told).alias("shapes")

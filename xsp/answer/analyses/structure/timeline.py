@@ -14,6 +14,7 @@ import polars as pl
 
 from xsp.answer.analyses.structure.sums import Bools
 from xsp.answer.analyses.tree import Floats, Tree
+from xsp.answer.analyses.waiting import waiting
 from xsp.matching import Ints
 
 _LITTLE = 0.1  # of what ran on another thread: so much may its parent's do beside it
@@ -24,15 +25,15 @@ def on_clock(tree: Tree) -> Bools:
     """Return which spans divide the root's time, of which none overlap but those that nest.
 
     They lie on the thread of the root, and on other threads of the host where that one had next
-    to nothing to do meanwhile but wait: of several that ran at once then, the longest. Where the
-    root is on no thread, as that of several processes is, it is given that of the longest span
-    that has one.
+    to nothing to do meanwhile but wait: of several that ran at once then, the longest. A call in
+    which such a thread itself only waits divides nothing. Where the root is on no thread, as that
+    of several processes is, it is given that of the longest span that has one.
     """
     host = tree.spans["device"].is_null().to_numpy()
     thread = tree.spans["thread"].cast(pl.Int64).fill_null(_thread(tree)).to_numpy()
     crossing = host & (thread != thread[tree.parent]) & (tree.parent >= 0)
-    left_out = ~host
-    left_out[_beside(tree, crossing, host & ~crossing)] = True
+    left_out = ~host | waiting(tree)
+    left_out[_beside(tree, crossing & ~left_out, host & ~crossing)] = True
     left_out[0] = False
     found: Bools = ~left_out & (tree.nearest(left_out) < 0)
     return found

@@ -45,19 +45,61 @@ class Roof:
         return self.flops_per_s / self.bytes_per_s
 
 
+def with_peak(
+    trace: Trace, *, flops_per_s: float | None = None, bytes_per_s: float | None = None
+) -> Trace:
+    """Return a trace that is measured against a peak of your own, and not that of a data sheet.
+
+    Example:
+        The place of each operator below the roof of a GPU at a lower clock::
+
+            slow = xsp.analyses.with_peak(trace, flops_per_s=800e12, bytes_per_s=3e12)
+            xsp.analyses.operator_roofline(slow)
+
+    Args:
+        trace: Any trace.
+        flops_per_s: Most operations per second; None: what is known of the device.
+        bytes_per_s: Most bytes per second from and to its memory; None likewise.
+
+    Raises:
+        ValueError: A rate is not above 0.
+    """
+    rates = {"flops_per_s": flops_per_s, "bytes_per_s": bytes_per_s}
+    given = {name: rate for name, rate in rates.items() if rate is not None}
+    for name, rate in given.items():
+        if not (rate > 0 and math.isfinite(rate)):
+            raise ValueError(f"A peak is above 0 ({name}={rate:g}). Give a rate per second.")
+    return Trace(trace.spans, {**trace.metadata, "peak": given}, trace.typical_runs)
+
+
 def roof_of(trace: Trace, device: int | None = None) -> Roof | None:
     """Return the roof of a trace's device; None where nothing is known of the device.
 
-    Of a device it is the vendor's peak, in the precision in which the trace mostly multiplies: of
-    single precision without tensor cores unless operators work on half precision, or kernels'
-    names say TensorFloat-32. Of a host it is what `xsp doctor --peak` measured on that machine,
-    with as many threads as the trace's operators used (one, or all).
+    What `with_peak` says comes first. Of a device it is the vendor's peak, in the precision in
+    which the trace mostly multiplies: of single precision without tensor cores unless operators
+    work on half precision, or kernels' names say TensorFloat-32. Of a host it is what
+    `xsp doctor --peak` measured on that machine, with as many threads as the trace's operators
+    used (one, or all).
 
     Args:
         trace: A trace.
         device: Number of a device, as in `trace.spans`; None for the one that worked longest, or
             for the host where no device worked.
     """
+    known, given = _known_roof(trace, device), trace.metadata.get("peak") or {}
+    if not given:
+        return known
+    flops, moved = (
+        given.get(name) or (None if known is None else getattr(known, name))
+        for name in ("flops_per_s", "bytes_per_s")
+    )
+    if flops is None or moved is None:
+        return None
+    source = "given" if len(given) == 2 or known is None else f"given, else {known.source}"
+    return Roof(float(flops), float(moved), source)
+
+
+def _known_roof(trace: Trace, device: int | None) -> Roof | None:
     tree = Tree.of(trace)
     if device is None:
         device = _busiest(tree)

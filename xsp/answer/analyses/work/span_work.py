@@ -43,14 +43,21 @@ def work_of(tree: Tree) -> pl.DataFrame:
         or a copy), `analytical` (from an operator's shapes), null where nothing is known.
     """
     work = _operators(tree)
+    # A copy or set beside kernels does work of its own, such as clearing a workspace; what the
+    # operator's shapes say is of the kernels.
+    kernels = around(tree, tree.is_of(Kind.KERNEL))
+    beside_kernels = (tree.is_of(Kind.MEMCPY) | tree.is_of(Kind.MEMSET)) & (
+        tree.nearest(tree.is_of(Kind.OP) & kernels) == tree.nearest(tree.is_of(Kind.OP))
+    )
     for better, source in ((stated(tree), "library"), (counted(tree), "counted")):
         # The work with better numbers in it, and nothing in the spans around these.
         # A span around keeps its operations where those below have none: a reorder is not the
         # product.
         computing = (better["flops"].fill_null(0) > 0).to_numpy()
         moving = better.select(pl.any_horizontal("read_bytes", "write_bytes").is_not_null())
+        moving = moving.to_series().to_numpy() & ~beside_kernels
         known = better.select(pl.any_horizontal(pl.col(*NUMBERS).is_not_null())).to_series()
-        within = around(tree, computing), around(tree, moving.to_series().to_numpy())
+        within = around(tree, computing), around(tree, moving)
         done = dict(zip(NUMBERS, (within[0], within[1], within[1]), strict=True))
         work = work.with_columns(
             pl.when(known)

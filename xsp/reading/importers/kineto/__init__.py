@@ -1,9 +1,9 @@
 """Reads one recording for each process from a JSON file of torch.profiler.
 
-`chunk` reads the file piece by piece, what is whole of a damaged one too; `event` says what is read
-of an event; `table` makes columns of the events, sorted by what they are; `nesting`, `host`,
-`layer`, `device` and `cost` make rows of the columns, `step` finds the steps, `metadata`
-tells where it was recorded, and `importer` puts all of it together.
+`importer` leads through the files: it reads the file piece by piece, what is whole of a damaged one
+too, finds the steps, and where it was recorded. `event` decodes events, and `table` makes columns
+of them, by what they are. `host` and `device` make rows of the columns; `nesting`, `process`,
+`backward` and `memory` add what only nesting and times tell. `rule` checks the file.
 """
 
 from xsp.reading.importers.kineto.importer import Kineto

@@ -24,6 +24,7 @@ _WAITS = {
     "Context Sync": "synchronize context",
 }
 _TRIPLE = pl.List(pl.Int64)
+_SYNC_ROWS = 1_000_000  # added to a stream's number for the row of its waits
 _NO_STREAM = (1 << 32) - 1  # CUPTI's, of a wait for all streams
 
 
@@ -118,7 +119,10 @@ def _copies(tables: Tables) -> pl.DataFrame:
 def _waits(tables: Tables) -> pl.DataFrame:
     table = tables.table(Sort.SYNC)
     rows = _common(tables, table, Kind.SYNC, lambda name: _WAITS.get(name, "synchronize"))
-    return rows.with_columns(pl.col("stream").replace(_NO_STREAM, None))
+    stream = pl.col("stream").replace(_NO_STREAM, None)
+    # Newer files draw them on a row of their own beside the stream.
+    own = pl.when(stream >= _SYNC_ROWS).then(stream - _SYNC_ROWS).otherwise(stream)
+    return rows.with_columns(own.alias("stream"))
 
 
 def _direction(name: str) -> str:

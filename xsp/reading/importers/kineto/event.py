@@ -33,6 +33,9 @@ class Args(
         "graph": "graph id",
         "graph_node": "graph node id",
         "memory_bytes": "Bytes",
+        "address": "Addr",
+        "device_type": "Device Type",
+        "device_id": "Device Id",
         "collective": "Collective name",
         "in_elements": "In msg nelems",
         "out_elements": "Out msg nelems",
@@ -40,6 +43,8 @@ class Args(
         "group_size": "Group size",
         "group": "Process Group Name",
         "group_ranks": "Process Group Ranks",
+        "collective_sequence": "Seq",
+        "recorded_by": "wait_on_cuda_event_record_corr_id",
     },
 ):
     """Arguments of an event, of whatever category; None where there are none."""
@@ -63,6 +68,10 @@ class Args(
     block: Raw = _NOTHING
     bytes: Any = None
     memory_bytes: Any = None
+    address: Any = None
+    rank: Any = None
+    device_type: Any = None
+    device_id: Any = None
     collective: Any = None
     in_elements: Any = None
     out_elements: Any = None
@@ -70,6 +79,8 @@ class Args(
     group_size: Any = None
     group: Any = None
     group_ranks: Any = None
+    collective_sequence: Any = None
+    recorded_by: Any = None
 
 
 class Event(Struct, gc=False):
@@ -95,6 +106,9 @@ _END = re.compile(rb"\}\s*\]")
 _SURELY_END = re.compile(rb"\}\s*\](?=\s*(,\s*\"|\}\s*$|$))")
 # In text: a backslash as Windows has it in paths, and half a character of UTF-16.
 _BACKSLASH = re.compile(r'(\\["\\/bfnrtu])|\\')
+# A name in which quotes stand bare, between the keys that Kineto writes around it.
+_BARE_NAME = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"(?:pid|ph|cat|tid|ts)"\s*:)', re.DOTALL)
+_BARE_QUOTE = re.compile(r'(?<!\\)"')
 _HALF = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 _JOINED = 16  # pieces that an event may be cut into by what looks like the place between two events
 
@@ -163,7 +177,8 @@ def _event(content: bytes) -> Event | None:
     except _MALFORMED:
         pass
     try:  # characters that JSON does not allow in text, which Python takes
-        text = _HALF.sub(r"\\ufffd", _BACKSLASH.sub(_escaped, content.decode(errors="replace")))
+        text = _BARE_NAME.sub(_quoted, content.decode(errors="replace"))
+        text = _HALF.sub(r"\\ufffd", _BACKSLASH.sub(_escaped, text))
         lenient = json.loads(text, strict=False)
         return _EVENT.decode(msgspec.json.encode(lenient))
     except (ValueError, RecursionError, msgspec.MsgspecError):
@@ -172,6 +187,10 @@ def _event(content: bytes) -> Event | None:
 
 def _escaped(backslash: re.Match[str]) -> str:
     return backslash[1] or r"\\"
+
+
+def _quoted(name: re.Match[str]) -> str:
+    return name[1] + _BARE_QUOTE.sub(r'\\"', name[2]) + name[3]
 
 
 def _finite(content: bytes) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from xsp.level import Kind
+from xsp.provider import ATTRIBUTE
 from xsp.reading.importers.kineto.table import Sort, Tables
 from xsp.text import call_name, element_type
 
@@ -35,27 +36,23 @@ def host_events(tables: Tables) -> tuple[pl.DataFrame, pl.DataFrame]:
     of a Python function, else null), `collective` (whether it is a library's mark of a collective
     operation), and attributes.
     """
-    modules = tables.table(Sort.MODULE)
-    # The kind of a range: of layers only such ranges tell, if no modules were recorded.
-    modules_seen = bool(modules.height)
-    if modules_seen:
-        kind_of_range = pl.lit(Kind.OP.value)
-    else:
-        of_a_library = pl.col("name").str.contains(_OF_A_LIBRARY)
-        kind_of_range = (
-            pl.when(of_a_library).then(pl.lit(Kind.OP.value)).otherwise(pl.lit(Kind.LAYER.value))
-        )
-    marked = [
-        _operators(tables, Sort.OP),
-        _operators(tables, Sort.RANGE).with_columns(kind=kind_of_range),
-    ]
-    operators = pl.concat(marked, how="diagonal").with_columns(
+    # Who marks a range does not say whether it is around a module or around a phase.
+    of_a_library = pl.col("name").str.contains(_OF_A_LIBRARY)
+    kind_of_range = pl.when(of_a_library).then(pl.lit(Kind.OP.value))
+    ranges = _operators(tables, Sort.RANGE).with_columns(
+        kind=kind_of_range.otherwise(pl.lit(Kind.REGION.value))
+    )
+    given = [name for name in ranges.columns if name.startswith(ATTRIBUTE)]
+    ranges = ranges.with_columns(
+        pl.when(pl.col("kind") == Kind.OP.value).then(pl.col(given)).name.keep()
+    )
+    operators = pl.concat([_operators(tables, Sort.OP), ranges], how="diagonal").with_columns(
         collective=pl.col("name").str.contains(_COLLECTIVE)
     )
     is_step = pl.col("name").str.contains(_STEP)
     rows = [
         operators.filter(~is_step),
-        _modules(tables, modules),
+        _modules(tables, tables.table(Sort.MODULE)),
         _functions(tables),
         *(_calls(tables, sort) for sort in (Sort.LAUNCH, Sort.DRIVER)),
     ]

@@ -22,14 +22,16 @@ from xsp.reading.importers.kineto.backward import with_forward_threads
 from xsp.reading.importers.kineto.device import device_events
 from xsp.reading.importers.kineto.event import Event, events, rescued
 from xsp.reading.importers.kineto.host import host_events
+from xsp.reading.importers.kineto.memory import with_memory
 from xsp.reading.importers.kineto.nesting import Integers, nested
 from xsp.reading.importers.kineto.process import (
+    with_inputs,
     with_launches,
-    with_memory,
     with_modules,
     with_overheads,
     with_phases,
 )
+from xsp.reading.importers.kineto.rule import broken_rules
 from xsp.reading.importers.kineto.table import Sort, Tables
 from xsp.reading.importers.metrics import CATEGORY, with_profiler_ranges
 from xsp.reading.importers.reading import listed
@@ -121,8 +123,10 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
     for number, pid in enumerate(processes):
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
-        rows = with_modules(with_phases(rows, around), around)
-        rows, outside = with_overheads(with_memory(rows, memory.filter(own)), overheads)
+        rows = with_inputs(with_modules(with_phases(rows, around), around), around)
+        found = steps(marked.filter(own), rows, around)
+        rows, found, peak = with_memory(rows, around, memory.filter(own), found)
+        rows, outside = with_overheads(rows, overheads)
         device = work.filter(pl.Series(owners == number, dtype=pl.Boolean))
         device = with_launches(device, rows)
         everything = in_graphs(concat_rows([_as_rows(rows), _as_rows(device)]))
@@ -130,13 +134,21 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         yield Recording(
             tool=about.tool,
             rows=everything,
-            roots=steps(marked.filter(own), rows, around),
+            roots=found,
             warnings=() if number else (*warnings, *_overhead(outside)),
             environment=about.environment,
             unix_ns=unix_ns(chunks.metadata, first if isinstance(first, int) else 0),
-            rank=about.rank,
+            rank=_rank(tables, pid) if len(processes) > 1 else about.rank,
+            name=f"process {pid}" if len(processes) > 1 else "",
             host=about.host,
+            peak_bytes=peak,
         )
+
+
+def _rank(tables: Tables, pid: int | None) -> int | None:
+    """Return the rank of a process of several in a file; None if the file does not tell."""
+    found = tables.ranks.get(pid, set())
+    return min(found) if len(found) == 1 else None
 
 
 def _tied(host: pl.DataFrame, work: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame, int]:
@@ -187,8 +199,9 @@ def _warnings(
     if chunks.damaged or untimed:
         yield TraceWarning(
             "damaged",
-            f"{counted(chunks.damaged + untimed, 'event')} could not be read and are left out "
-            f"({untimed} without a start or a duration); the others are right",
+            f"{counted(chunks.damaged + untimed, 'event')} could not be read and are left out"
+            + (f" ({untimed} without a start or a duration)" if untimed else "")
+            + "; the others are right",
         )
     if tables.strange:
         yield TraceWarning(
@@ -196,6 +209,7 @@ def _warnings(
             f"xsp does not know and left out: {listed(tables.strange)}",
         )
     yield from doubled_calls(doubled)
+    yield from broken_rules(tables)
     left_out = {
         "call of Python functions": tables.functions,
         "range of the host, repeated on a device": tables.table(Sort.MIRROR).height,

@@ -1,6 +1,6 @@
 """Adds to the rows of one process the facts that only nesting and times of the rows tell.
 
-These are: the phase of operators, the paths of modules, memory, overheads within calls, and which
+These are: the phase of operators, the paths of modules, overheads within calls, and which
 call launched a kernel.
 """
 
@@ -17,8 +17,7 @@ from xsp.reading.importers.kineto.backward import phases
 from xsp.reading.importers.kineto.nesting import Integers
 
 _LAUNCH = pl.col("kind") == Kind.LAUNCH.value
-_ALLOCATING = [Kind.LAYER.value, Kind.OP.value]
-_CLASS = "attr.module_class"
+_CLASS, _SHAPES = "attr.module_class", "attr.input_shapes"
 # Attributes of a call, by what CUPTI says that the time in it went to.
 _OVERHEADS: Mapping[str, str] = {
     "Activity Buffer Request": "attr.cupti_overhead_ns",
@@ -92,32 +91,35 @@ def _path(module: str, home: Mapping[str, str | None], own: Mapping[str, str]) -
     return ".".join(reversed(names))
 
 
-def with_memory(rows: pl.DataFrame, changes: pl.DataFrame) -> pl.DataFrame:
-    """Return rows with the bytes allocated and freed in each layer and operator.
+def with_inputs(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
+    """Return rows in which modules without others inside have the shape of their input.
 
-    Args:
-        rows: Rows of the host.
-        changes: Columns `start_ns`, `tid`, and `memory_bytes`, which is negative for a release.
-            If there are none, memory was not recorded, and there are no columns.
+    It is that of the first tensor that their first operator was given, or of the indices where it
+    looks rows of a table up. What a module that holds others was given, its operators do not tell.
     """
-    if not changes.height:
+    if _CLASS not in rows.columns or _SHAPES not in rows.columns:
         return rows
-    totals = np.zeros((2, rows.height), np.int64)
-    start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    changes = changes.with_columns(pl.col("tid").fill_null(0), pl.col("memory_bytes").fill_null(0))
-    for (thread,), own in changes.sort("start_ns").group_by("tid"):
-        members = np.flatnonzero(rows["thread"].to_numpy() == thread)
-        time, size = own["start_ns"].to_numpy(), own["memory_bytes"].to_numpy()
-        first = np.searchsorted(time, start[members], "left")
-        last = np.maximum(np.searchsorted(time, end[members], "right"), first)
-        for total, part in zip(totals, (np.maximum(size, 0), np.maximum(-size, 0)), strict=True):
-            sums = np.concatenate([[0], np.cumsum(part)])
-            total[members] = sums[last] - sums[first]
-    none = ~rows["kind"].is_in(_ALLOCATING)
-    return rows.with_columns(
-        pl.Series(name, total).set(none, None)
-        for name, total in zip(("attr.allocated_bytes", "attr.freed_bytes"), totals, strict=True)
+    is_module = rows[_CLASS].is_not_null().to_numpy()
+    outer = nearest(around, around, is_module)
+    holding = np.zeros(rows.height, np.bool_)
+    holding[outer[is_module & (outer >= 0)]] = True
+    known = (rows["kind"] == Kind.OP.value) & rows[_SHAPES].list.len().gt(0)
+    first = (
+        pl.DataFrame({"row": np.arange(rows.height), "module": outer})
+        .filter(known.fill_null(value=False), pl.lit((outer >= 0) & ~holding[outer]))
+        .unique("module", keep="first", maintain_order=True)
     )
+    if not first.height:
+        return rows
+    of_table = rows["name"].gather(first["row"]).str.contains("embedding")
+    given = rows[_SHAPES].gather(first["row"])
+    shape = given.list.get(1, null_on_oob=True).zip_with(of_table, given.list.get(0))
+    one = pl.DataFrame({"module": first["module"], "given": shape}).drop_nulls()
+    inputs = one.select("module", given=pl.col("given").implode().over(pl.int_range(pl.len())))
+    joined = rows.with_columns(module=pl.int_range(pl.len())).join(
+        inputs, on="module", how="left", maintain_order="left"
+    )
+    return joined.with_columns(pl.coalesce(_SHAPES, "given").alias(_SHAPES)).drop("module", "given")
 
 
 def with_overheads(

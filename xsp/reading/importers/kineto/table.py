@@ -52,6 +52,7 @@ _LASTING: Mapping[str, Sort] = {
     "python_function": Sort.PYTHON,
     "runtime": Sort.LAUNCH,
     "kernel": Sort.KERNEL,
+    "mtia_ccp_events": Sort.KERNEL,
     "gpu_memcpy": Sort.MEMCPY,
     "memcpy": Sort.MEMCPY,
     "gpu_memset": Sort.MEMSET,
@@ -74,6 +75,7 @@ _SORTS: Mapping[tuple[str, str], Sort] = {
 # from calls to what they launched.
 _REDUNDANT = frozenset({("X", "trace"), ("i", "")})
 _REDUNDANT_PHASES = frozenset({"M", "s", "t", "f"})
+_ARROW = "ac2g"  # lines from calls to what they launched, which correlation ids tell as well
 _MODULE = "nn.Module: "
 _MEMORY = "[memory]"
 
@@ -89,8 +91,8 @@ _INTEGERS: Mapping[Sort, tuple[str, ...]] = {
     Sort.KERNEL: (*_WORK, "graph", "graph_node", "registers", "shared_memory", "occupancy"),
     Sort.MEMCPY: (*_WORK, "graph", "graph_node", "bytes"),
     Sort.MEMSET: (*_WORK, "graph", "graph_node", "bytes"),
-    Sort.SYNC: _WORK,
-    Sort.MEMORY: ("memory_bytes",),
+    Sort.SYNC: (*_WORK, "recorded_by"),
+    Sort.MEMORY: ("memory_bytes", "address", "device_type", "device_id"),
 }
 _TEXTS: Mapping[Sort, tuple[str, ...]] = {
     Sort.OP: ("dims", "types"),
@@ -98,7 +100,7 @@ _TEXTS: Mapping[Sort, tuple[str, ...]] = {
     Sort.KERNEL: ("grid", "block"),
 }
 # Attributes of a collective operation: the argument of the event, and the type.
-_COLLECTIVE: Mapping[str, tuple[str, Any]] = {
+COLLECTIVE: Mapping[str, tuple[str, Any]] = {
     "attr.collective": ("collective", pl.String),
     "attr.collective_group": ("group", pl.String),
     "attr.group_size": ("group_size", pl.Int64),
@@ -106,10 +108,13 @@ _COLLECTIVE: Mapping[str, tuple[str, Any]] = {
     "attr.in_elements": ("in_elements", pl.Int64),
     "attr.out_elements": ("out_elements", pl.Int64),
     "attr.element_type": ("element_type", pl.String),
+    "attr.collective_sequence": ("collective_sequence", pl.Int64),
 }
 _INSTANT = (Sort.MEMORY, Sort.FORWARD, Sort.BACKWARD)
 _MAY_BE_COLLECTIVE = (Sort.OP, Sort.KERNEL)
 _NO_ARGS = Args()
+_PROBED = 100  # events of a piece in which ranks are looked for
+_APART, _MOST_RANKS = 1 << 40, 1 << 20  # between the correlation ids of two ranks
 
 
 @dataclass
@@ -152,6 +157,8 @@ class Tables:
         texts: The texts that stand in the columns as numbers.
         strange: How many events are of a category that is not understood, by category.
         functions: How many calls of Python functions were left out.
+        ranks: The ranks that events say they are of, by the process that they name; of files in
+            which another tool brought several ranks together.
         untimed: How many events of the tables that were asked for had no sound time, by sort.
     """
 
@@ -160,22 +167,35 @@ class Tables:
         self.strange: Counter[str] = Counter()
         self.functions = 0
         self.untimed: dict[Sort, int] = {}
+        self.ranks: dict[Any, set[int]] = defaultdict(set)
         self._python = python
         self._parts: dict[Sort, list[pl.DataFrame]] = defaultdict(list)
 
     def add(self, events: list[Event]) -> None:
         """Add events to the columns."""
+        if any(
+            event.args is not None and event.args.rank is not None for event in events[:_PROBED]
+        ):
+            self._take_ranks(events)
         alike: dict[tuple[str, str | None], list[Event]] = defaultdict(list)
         for event in events:
-            alike[event.ph, event.cat].append(event)
+            if event.cat != _ARROW:
+                alike[event.ph, event.cat].append(event)
         for (phase, category), members in alike.items():
             key = phase, (category or "").lower()
             sort = _SORTS.get(key)
             if sort is Sort.PYTHON:
-                modules = [event for event in members if _name(event).startswith(_MODULE)]
+                names = _names(members)
+                modules = [
+                    e for e, name in zip(members, names, strict=True) if name.startswith(_MODULE)
+                ]
                 self._parts[Sort.MODULE].append(self._columns(Sort.MODULE, modules))
                 if self._python:
-                    others = [event for event in members if not _name(event).startswith(_MODULE)]
+                    others = [
+                        e
+                        for e, name in zip(members, names, strict=True)
+                        if not name.startswith(_MODULE)
+                    ]
                     self._parts[Sort.PYTHON].append(self._columns(Sort.PYTHON, others))
                 else:
                     self.functions += len(members) - len(modules)
@@ -183,6 +203,16 @@ class Tables:
                 self._parts[sort].append(self._columns(sort, members))
             else:
                 self._add_another(key, members)
+
+    def _take_ranks(self, events: list[Event]) -> None:
+        """Note which process is which rank, and tell calls of one number in several apart."""
+        for event in events:
+            args = event.args
+            if args is None or type(args.rank) is not int:
+                continue
+            self.ranks[event.pid].add(args.rank)
+            if type(args.correlation) is int and 0 <= args.rank < _MOST_RANKS:
+                args.correlation += (args.rank + 1) * _APART
 
     def table(self, sort: Sort) -> pl.DataFrame:
         """Return the columns of a sort: `name`, `start_ns`, `end_ns`, `pid`, `tid` and others.
@@ -211,7 +241,7 @@ class Tables:
         said = [self.texts.values[number] for number in known]
         columns = [
             pl.Series(name, [each[at] for each in said]).cast(dtype, strict=False)
-            for at, (name, (_, dtype)) in enumerate(_COLLECTIVE.items())
+            for at, (name, (_, dtype)) in enumerate(COLLECTIVE.items())
         ]
         made = pl.DataFrame([known.alias("number"), *columns])
         joined = numbers.to_frame("number").join(
@@ -235,7 +265,7 @@ class Tables:
         if sort not in _INSTANT:
             end = start + nanoseconds([event.dur for event in events])
         columns = {
-            "name": self.texts.numbers([_name(event) for event in events]),
+            "name": self.texts.numbers(_names(events)),
             "start_ns": start,
             "end_ns": end,
             "pid": integers([event.pid for event in events]),
@@ -254,13 +284,14 @@ class Tables:
         return pl.DataFrame(columns)
 
 
-def _name(event: Event) -> str:
-    return event.name if isinstance(event.name, str) else str(event.name)
+def _names(events: list[Event]) -> list[str]:
+    names = [event.name for event in events]
+    return names if set(map(type, names)) <= {str} else list(map(str, names))
 
 
 def _collective(args: Args) -> tuple[str | None, ...]:
-    """List the facts about a collective operation, in the order of `_COLLECTIVE`."""
-    found = (getattr(args, name) for name, _ in _COLLECTIVE.values())
+    """List the facts about a collective operation, in the order of `COLLECTIVE`."""
+    found = (getattr(args, name) for name, _ in COLLECTIVE.values())
     return tuple(None if value is None else str(value) for value in found)
 
 

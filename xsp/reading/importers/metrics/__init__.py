@@ -1,8 +1,8 @@
 """Combines recordings with metrics that tools measured of single kernels.
 
-`match` finds measured kernels again in a recording, and `joining` gives their metrics to them;
-`alone` makes a recording of metrics without one. `profiler_range` finds the kernels of counters
-that a file of torch.profiler holds.
+`joining` finds measured kernels again in a recording, and gives them their metrics; `alone` makes
+a recording of metrics without one. `profiler_range` finds the kernels of counters that a file of
+torch.profiler holds.
 """
 
 from xsp.reading.importers.metrics.alone import alone

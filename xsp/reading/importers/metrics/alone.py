@@ -23,9 +23,10 @@ def alone(metrics: KernelMetrics) -> Recording:
     """
     rows = metrics.rows.filter(pl.col("duration_ns").is_not_null())
     if not rows.height:
+        why = "".join(f" ({warning.message})" for warning in metrics.warnings[:1])
         raise TraceFormatError(
-            f"{metrics.tool} measured no durations: read its file with a trace of the same "
-            "program, or measure gpu__time_duration.sum too"
+            f"{metrics.tool} gives no durations that can be read{why}: read its file with a trace "
+            "of the same program, or measure gpu__time_duration.sum too"
         )
     end = rows["duration_ns"].cum_sum()
     place: dict[str, Any] = {

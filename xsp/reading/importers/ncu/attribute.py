@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 
 import polars as pl
 
 from xsp.provider import ATTRIBUTE
+from xsp.reading.importers.ncu.number import numbers
+from xsp.reading.importers.ncu.unit import NANOSECONDS, unit
 
 PREFIX = f"{ATTRIBUTE}ncu."
 
@@ -77,7 +77,15 @@ def named(metrics: pl.DataFrame) -> pl.DataFrame:
         A kernel has a metric at most once with one of the first two states.
     """
     read = numbers(metrics["text"])
-    told = metrics.with_columns(value=read.values, ambiguous=read.ambiguous, unknown=read.unknown)
+    # Nanoseconds are whole: their marks stand between thousands in any language.
+    whole = pl.col("ambiguous") & pl.col("unit").is_in(NANOSECONDS)
+    thousands = pl.col("text").str.replace_all(r"[.,]", "").cast(pl.Float64, strict=False)
+    told = metrics.with_columns(
+        value=read.values, ambiguous=read.ambiguous, unknown=read.unknown
+    ).with_columns(
+        value=pl.when(whole).then(thousands).otherwise("value"),
+        ambiguous=pl.col("ambiguous") & ~whole,
+    )
     told = told.join(_names(metrics), on=["metric", "unit"], how="left", maintain_order="left")
     told = told.with_columns(value=pl.col("value") * pl.col("factor")).with_columns(state=_state())
     told = _once(told)
@@ -153,9 +161,9 @@ def flops(counters: Mapping[str, pl.Series]) -> pl.Series | None:
     Args:
         counters: Values of counters, one per kernel, by the counters' names.
     """
-    for unit_of in _SASS:
+    for prefix in _SASS:
         parts = {
-            f"{unit_of}_thread_inst_executed_op_{name}_pred_on.sum": operations
+            f"{prefix}_thread_inst_executed_op_{name}_pred_on.sum": operations
             for name, operations in _OPERATIONS.items()
         }
         if parts.keys() <= counters.keys():
@@ -185,137 +193,3 @@ def _known(columns: Mapping[str, pl.Series], kernels: int) -> list[pl.Series]:
         )
         for name, values in found.items()
     ]
-
-
-# Finds the factor and the unit of xsp for a unit that Nsight Compute writes.
-
-_SECONDS = {
-    **dict.fromkeys(("s", "sec", "second"), 1e9),
-    **dict.fromkeys(("ms", "msec", "msecond"), 1e6),
-    **dict.fromkeys(("us", "usec", "usecond", "\u00b5s", "\u03bcs"), 1e3),
-    **dict.fromkeys(("ns", "nsec", "nsecond"), 1.0),
-}
-_PREFIXES = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12, "p": 1e15}
-_COUNTED = re.compile(
-    r"([kmgtp]?)(byte|bit|hz|cycle|inst|thread|warp|block|sector|request|sample|op)s?"
-)
-_WORDS = {"byte": "bytes", "hz": "hz", "%": "pct"}
-
-
-@cache
-def unit(text: str) -> tuple[float, str]:
-    """Return the factor by which a number is multiplied, and the name of the unit it then has.
-
-    The name ends names of attributes: `ns`, `bytes`, `hz`, `pct`, what is measured per second
-    with `per_s`; it is empty for counts. What is measured per block, cycle and the like has the
-    unit of what is measured.
-
-    >>> [unit(text) for text in ("Kbyte", "usecond", "%", "register/thread", "")]
-    [(1000.0, 'bytes'), (1000.0, 'ns'), (1.0, 'pct'), (1.0, ''), (1.0, '')]
-    >>> [unit(text) for text in ("Gbyte/second", "cycle/nsecond", "Kbyte/block")]
-    [(1000000000.0, 'bytes_per_s'), (1000000000.0, 'per_s'), (1000.0, 'bytes')]
-    """
-    above, _, below = text.strip().lower().partition("/")
-    factor, name = _part(above)
-    if below in _SECONDS:
-        return factor * (1e9 / _SECONDS[below]), f"{name}_per_s".lstrip("_")
-    return factor / _part(below)[0], name
-
-
-def _part(word: str) -> tuple[float, str]:
-    if word in _SECONDS:
-        return _SECONDS[word], "ns"
-    counted = _COUNTED.fullmatch(word)
-    if counted is None:
-        return 1.0, _WORDS.get(word, "")
-    return _PREFIXES[counted[1]], _WORDS.get(counted[2], "")
-
-
-# Reads the numbers of one file, in whatever locale Nsight Compute wrote them.
-
-# Marks between groups of digits that are never the mark before decimals: spaces of all widths,
-# apostrophes, and the underscore.
-_SPACES = "[ \u00a0\u2007\u2008\u2009\u202f'\u2019_]"
-_SPACED = rf"(\d){_SPACES}(\d)"
-# A metric of several instances: the value, and in parentheses the value of each instance.
-_INSTANCES = r"^(\S[^(]*?)\s*\([^()]*;[^()]*\)$"
-_UNKNOWN = ("", "n/a", "nan", "-nan", "nan(ind)", "-nan(ind)", "inf", "-inf", "+inf", "none")
-
-
-@dataclass(frozen=True, slots=True)
-class Numbers:
-    """Numbers that texts stand for.
-
-    Attributes:
-        values: Float64, one per text; null where the text is no number, or an ambiguous one.
-        ambiguous: Whether each text can be read in two ways, and no other text tells which.
-        unknown: Whether each text says that there is no number (`n/a`, `nan`).
-    """
-
-    values: pl.Series
-    ambiguous: pl.Series
-    unknown: pl.Series
-
-
-def numbers(texts: pl.Series | Sequence[str | None]) -> Numbers:
-    """Return the numbers that texts of one file stand for.
-
-    Args:
-        texts: Texts of one locale, in any order; null stands for "no number".
-
-    >>> numbers(["1,500", "2,345.5"]).values.to_list()
-    [1500.0, 2345.5]
-    >>> numbers(["1,500", "2.345,5"]).values.to_list()
-    [1.5, 2345.5]
-    >>> numbers(["1,500"]).ambiguous.to_list()
-    [True]
-    """
-    text = pl.Series("text", texts, dtype=pl.String).fill_null("").str.strip_chars()
-    # Texts without instances, and without marks that only stand between groups.
-    value = pl.col("text").str.replace(_INSTANCES, "$1")
-    # Twice: of two marks with one digit between them, the first replacement misses one.
-    bare = value.str.replace_all(_SPACED, "$1$2").str.replace_all(_SPACED, "$1$2")
-    told = text.to_frame().unique().with_columns(bare=bare)
-    point, comma = _fits(".", ","), _fits(",", ".")
-    lower = pl.col("text").str.to_lowercase()
-    told = told.with_columns(point=point, comma=comma, unknown=lower.is_in(_UNKNOWN))
-    told = told.with_columns(
-        as_point=_number("point", ".", ","),
-        as_comma=_number("comma", ",", "."),
-    )
-    open_ = pl.col("as_point") != pl.col("as_comma")
-    mark = _mark(told.filter("point"), told.filter("comma"))
-    chosen = {".": pl.col("as_point"), ",": pl.col("as_comma"), "": pl.lit(None, pl.Float64)}[mark]
-    told = told.with_columns(ambiguous=open_.fill_null(value=False) & pl.lit(not mark))
-    told = told.with_columns(
-        value=pl.when(open_).then(chosen).otherwise(pl.coalesce("as_point", "as_comma"))
-    )
-    found = text.to_frame().join(told, on="text", how="left", maintain_order="left")
-    return Numbers(found["value"], found["ambiguous"], found["unknown"])
-
-
-def _fits(mark: str, between: str) -> pl.Expr:
-    """Tell which texts are numbers where `mark` is before decimals, `between` between groups.
-
-    A number has one mark between groups: in `1 234,567` the comma stands before decimals. Digits
-    are grouped by threes; in India the groups above are of two.
-    """
-    tail = rf"(\{mark}\d*)?([eE][+-]?\d+)?$"
-    grouped = rf"[1-9]\d{{0,2}}(\{between}\d{{2,3}})*\{between}\d{{3}}"
-    spaced = pl.col("text").str.contains(_SPACED)
-    plain = pl.col("bare").str.contains(rf"^[+-]?\d+{tail}")
-    return plain | (~spaced & pl.col("bare").str.contains(rf"^[+-]?{grouped}{tail}"))
-
-
-def _number(fits: str, mark: str, between: str) -> pl.Expr:
-    plain = pl.col("bare").str.replace_all(between, "", literal=True)
-    plain = plain.str.replace(mark, ".", literal=True)
-    value = pl.when(fits).then(plain).cast(pl.Float64, strict=False)
-    return pl.when(value.is_finite()).then(value)
-
-
-def _mark(point: pl.DataFrame, comma: pl.DataFrame) -> str:
-    """Return the mark before decimals that all unambiguous texts agree on; empty if none does."""
-    says_point = point["comma"].not_().any()
-    says_comma = comma["point"].not_().any()
-    return "" if says_point == says_comma else "." if says_point else ","

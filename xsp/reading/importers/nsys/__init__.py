@@ -1,8 +1,8 @@
 """Reads an SQLite file that `nsys export` wrote, as one recording per process.
 
 `database` reads columns and `table` parts them by process; `host`, `device` and `nvtx` make rows
-of them, and `step` finds steps among the rows. `about` says where and with what the file was
-recorded, and `remark` what of it is missing. Exports of 2023 to 2026 differ in columns and
+of them, and `process` puts those of a process together. `about` says where and with what the file
+was recorded, and `remark` what of it is missing. Exports of 2023 to 2026 differ in columns and
 tables: what one lacks is absent.
 """
 

@@ -18,6 +18,7 @@ _SYSTEM, _CAPTURE = "TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE"
 _METADATA = ("META_DATA_EXPORT", "EXPORT_META_DATA", _CAPTURE)
 _VARIABLE = re.compile(r'^(?P<name>\w+)="?(?P<value>[^"]*)"?$')
 _RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_MOST_SAID = 3
 _WARNING, _ERROR = 2, 3  # of ENUM_DIAGNOSTIC_SEVERITY_LEVEL
 
 
@@ -124,8 +125,14 @@ def warnings(database: Database) -> list[str]:
     """Return the warnings and errors that Nsight itself recorded."""
     schema = {"severity": pl.Int64, "text": pl.String}
     said = database.read("DIAGNOSTIC_EVENT", schema).drop_nulls()
-    serious = said.filter(pl.col("severity").is_in([_WARNING, _ERROR]))["text"]
-    return serious.str.strip_chars().str.strip_chars_end(".").unique(maintain_order=True).to_list()
+    serious = said.filter(pl.col("severity").is_in([_WARNING, _ERROR])).sort(
+        "severity", descending=True, maintain_order=True
+    )
+    # Of several lines the first says what happened; the others are details of it.
+    first = serious["text"].str.strip_chars().str.split("\n").list.first().str.strip_chars(". ")
+    kept = first.unique(maintain_order=True).to_list()
+    more = len(kept) - _MOST_SAID
+    return kept if more <= 0 else [*kept[:_MOST_SAID], f"and {more} more"]
 
 
 def _facts(database: Database, table: str) -> dict[str, str]:

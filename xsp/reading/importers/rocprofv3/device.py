@@ -13,6 +13,7 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.reading.importers.rocm import copy_direction
 from xsp.reading.importers.rocprofv3.message import (
     Agent,
     Copy,
@@ -26,8 +27,6 @@ from xsp.reading.importers.rocprofv3.process import Records, times
 from xsp.text import full_name, short_name
 
 _GPU = 2  # a type of agent
-_COPY = "MEMORY_COPY_"
-_WORDS = {"HOST": "H", "DEVICE": "D"}
 _COUNTERS = "counter_collection"
 
 
@@ -109,7 +108,7 @@ def _copies(records: Records, numbers: Mapping[int, int]) -> SpanRows:
     copies = records.sound("memory_copy", Copy)
     if not copies:
         return no_rows()
-    ways = [_direction(name) for name in records.operations(copies)]
+    ways = [copy_direction(name) for name in records.operations(copies)]
     ends = [
         each.dst_agent_id if each.dst_agent_id.handle in numbers else each.src_agent_id
         for each in copies
@@ -147,16 +146,6 @@ def _stream(record: Kernel | Copy, queue: Handle | None) -> int | None:
     """Return HIP's number of the stream, or where the file has none that of the queue."""
     handle = record.stream_id or queue
     return None if handle is None else handle.handle
-
-
-def _direction(operation: str) -> str:
-    """Return from where to where a copy goes.
-
-    >>> _direction("MEMORY_COPY_HOST_TO_DEVICE"), _direction("MEMORY_COPY_NONE")
-    ('HtoD', 'unknown')
-    """
-    ends = [_WORDS.get(word) for word in operation.removeprefix(_COPY).split("_TO_")]
-    return "to".join(str(end) for end in ends) if len(ends) == 2 and all(ends) else "unknown"
 
 
 def _sizes(infos: Sequence[Dispatch]) -> tuple[pl.Series, pl.Series]:

@@ -42,7 +42,8 @@ class RocmProfileData:
 
     def recognizes(self, source: Source) -> bool:
         """Tell whether the file is SQLite, and its schema has tables of rocpd."""
-        return source.head.startswith(_MAGIC) and b"rocpd_" in source.head
+        head = source.head
+        return head.startswith(_MAGIC) and b"rocpd_" in head and b"rocpd_info_" not in head
 
     def read(self, source: Source) -> Contents:
         """Read a recording of each process.

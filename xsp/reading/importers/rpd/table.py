@@ -92,8 +92,8 @@ class Tables:
         """
         if not self.names >= _NEEDED:
             raise TraceFormatError(
-                f"{path} has tables of rocpd, but not those of rocmProfileData; of rocprofv3's "
-                "output xsp reads JSON: rocprofv3 --output-format json"
+                f"{path} has tables of rocpd, but not those of rocmProfileData. Record again with "
+                "rocprofv3 --output-format json"
             )
 
     def frame(self, table: str, **columns: str) -> pl.DataFrame:

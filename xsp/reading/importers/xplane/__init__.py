@@ -1,8 +1,7 @@
 """Reads `*.xplane.pb` files of TensorFlow's and JAX's profiler as rows.
 
-`xsp.xplane` reads the file. `event` chooses events, `host` and `device` make rows of them,
-`detail` reads what kernels' details say, and `flow` finds what asked for the work of other
-threads.
+`xsp.xplane` reads the file. `event` chooses events, `host` and `device` make rows of them, and
+`layer` puts TensorFlow's operators in layers, and finds the steps of a JAX program.
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from xsp.reading.importers.source import Source
 from xsp.reading.importers.xplane.device import DevicePlane, device_plane, is_device
 from xsp.reading.importers.xplane.event import LeftOut, events
 from xsp.reading.importers.xplane.host import host_rows
+from xsp.reading.importers.xplane.layer import in_layers, program_calls
 from xsp.text import counted
 from xsp.warning import TraceWarning
 from xsp.xplane import plane_name, read_space
@@ -110,9 +110,12 @@ def _recording(space: _Space) -> Recording:
         )
         hlo_ops = frozenset(name for names in told for name in names.drop_nulls().unique())
         rows, steps = host_rows(pl.concat(space.hosts), hlo_ops, space.left)
+        rows = in_layers(rows, steps)
     launched = (rows["kind"] == Kind.LAUNCH.value).any()
     if not (steps.height or launched):
         steps = _device_steps(space.devices)
+    if not steps.height:
+        steps = program_calls(rows)
     tied_rows, doubled = tied(concat_rows([rows, *(device.rows for device in space.devices)]))
     facts = space.stats.get("/host:metadata", {})
     version = facts.get("jax_version")
@@ -215,7 +218,7 @@ def _warnings(space: _Space) -> Iterator[TraceWarning]:
         )
     if left.outer:
         yield TraceWarning(
-            "outer-left-out",
-            "device operators that hold others are left out, so that no time counts twice: "
-            + listed(left.outer),
+            "self-time-alone",
+            "device operators that hold others are shown by their self time alone, so that no time "
+            f"counts twice: {listed(left.outer)}",
         )

@@ -1,8 +1,8 @@
 """Makes rows of the kernels, copies and sets on a device's plane.
 
 On a GPU a line is a stream. On a TPU the line `XLA Ops` is what the core did, one operator after
-the other; an operator that holds others (a loop) is left out, for its time is theirs. Other lines
-(`Steps`, `XLA Modules`, `Framework Ops`, ...) repeat the same time under other names.
+the other; of an operator that holds others (a loop) only the stretches between them count. Other
+lines (`Steps`, `XLA Modules`, `Framework Ops`, ...) repeat the same time under other names.
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows, no_rows, span_rows
+from xsp.reading.correlation import enclosing
 from xsp.reading.importers.reading import each_once
 from xsp.reading.importers.xplane.event import LeftOut, events
 from xsp.text import full_name, short_name
@@ -36,6 +38,8 @@ _REPEATING = {
     "XLA TraceMe",
 }
 _NO_OPERATOR = "XlaModule:"
+_TIMES = ("start_ns", "end_ns")
+_LONG = pl.col("end_ns") - pl.col("start_ns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +165,7 @@ def _placed(frame: pl.DataFrame) -> dict[str, pl.Series]:
 def _tpu_rows(plane: Plane, number: int, left: LeftOut) -> SpanRows:
     names = plane.lines["line_name"].to_list()
     lines = _named(names, _XLA_OPS)
-    frame = _innermost(events(plane, left, lines), left)
+    frame = _without_contents(events(plane, left, lines), left)
     if not frame.height:
         return no_rows()
     modules = events(plane, LeftOut(), _named(names, _XLA_MODULES)).sort("start_ns")
@@ -193,20 +197,43 @@ def _tpu_rows(plane: Plane, number: int, left: LeftOut) -> SpanRows:
     )
 
 
-def _innermost(frame: pl.DataFrame, left: LeftOut) -> pl.DataFrame:
-    """Return the operators that hold no other operator of their line."""
-    frame = frame.sort("line", "start_ns", -pl.col("end_ns"), maintain_order=True)
-    begin, end = (pl.col(name).shift(-1).over("line") for name in ("start_ns", "end_ns"))
-    holds = (begin < pl.col("end_ns")) & (end <= pl.col("end_ns"))
-    outer = frame.select(holds.fill_null(value=False)).to_series()
+def _without_contents(frame: pl.DataFrame, left: LeftOut) -> pl.DataFrame:
+    """Return operators such that no time counts twice: of one that holds others, its self time.
+
+    A loop becomes a row for each stretch between the operators that it holds. What has no length
+    is held by nobody: it takes no time away.
+    """
+    lasting = frame.filter(_LONG > 0).with_row_index("row")
+    order = np.zeros(lasting.height, np.int64)
+    line, start, end = (lasting[name].to_numpy() for name in ("line", *_TIMES))
+    around = enclosing(line, start, end, order)
+    held = lasting.with_columns(outer=around).filter(pl.col("outer") >= 0)
+    if not held.height:
+        return frame
+    outer = lasting[held["outer"].unique(maintain_order=True)]
     # Of an instruction the name is enough: `%copy.1 = f32[8] copy(f32[8] %x)`.
-    left.outer.update(frame.filter(outer)["name"].str.replace(r" = .*$", "").to_list())
-    return frame.filter(~outer)
+    left.outer.update(outer["name"].str.replace(r" = .*$", "").to_list())
+    # A stretch begins where the operator does, or one that it holds ends; it ends likewise.
+    bounds = pl.concat(
+        [
+            outer.select(outer="row", open="start_ns", close="start_ns"),
+            held.select("outer", open="start_ns", close="end_ns").cast({"outer": pl.UInt32}),
+            outer.select(outer="row", open="end_ns", close="end_ns"),
+        ]
+    ).sort("outer", "open", maintain_order=True)
+    until = pl.col("open").shift(-1).over("outer")
+    stretches = bounds.select("outer", start_ns="close", end_ns=until).filter(_LONG > 0)
+    own = outer.drop(_TIMES).join(stretches, left_on="row", right_on="outer")
+    inner = lasting.join(outer, on="row", how="anti")
+    return pl.concat(
+        [frame.filter(_LONG == 0), *(each.select(frame.columns) for each in (inner, own))]
+    )
 
 
 # Reads attributes of kernels and copies from their descriptions in XPlane's notation.
 
 _NAME = re.compile(r"^Mem(?:cpy|set)(?P<way>[HDPA]2[HDPA])?", re.IGNORECASE)
+_WORDED = re.compile(r"(Host|Device|Peer|Array)To(Host|Device|Peer|Array)")
 _MEMORIES = {"pageable", "pinned", "device", "array", "managed"}
 
 
@@ -236,12 +263,14 @@ def memory_attributes(details: pl.Series) -> dict[str, pl.Series]:
 def direction(name: str) -> str | None:
     """Return from where to where a copy goes, by its name in the file.
 
-    >>> direction("MemcpyH2D"), direction("MemcpyP2P"), direction("MemcpyOther")
-    ('HtoD', 'PtoP', None)
+    >>> [direction(name) for name in ("MemcpyH2D", "MemcpyP2P", "CopyDeviceToDevice", "Memcpy")]
+    ['HtoD', 'PtoP', 'DtoD', None]
     """
     found = _NAME.match(name)
-    way = found["way"] if found else None
-    return way.upper().replace("2", "to") if way else None
+    if found and found["way"]:
+        return found["way"].upper().replace("2", "to")
+    words = _WORDED.search(name)
+    return f"{words[1][0]}to{words[2][0]}" if words else None
 
 
 def _each(details: pl.Series, value_of: Callable[[str], Any], dtype: Any) -> pl.Series:

@@ -44,7 +44,7 @@ class LeftOut:
         python: Calls that the Python tracer recorded.
         damaged: Events without a name, or whose times are damaged.
         sums: Events that stand for several occurrences, and have no time.
-        outer: Operators of a device that hold other operators.
+        outer: Operators of a device that hold others, and are shown by their self time.
     """
 
     unknown: Counter[str] = field(default_factory=Counter)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,7 @@ Examples:
   xsp analyze layer-latency resnet50.xsp --csv > layers.csv
   xsp analyze layer-latency resnet50.xsp -o layers.html      its picture
   xsp analyze kernel-by-name trace.json.gz -o kernels.parquet
+  xsp analyze operator-roofline trace.json.gz --peak flops=800T,bandwidth=3T
 """
 
 _FORMATS = (".csv", ".json", ".parquet", ".html")
@@ -43,6 +45,11 @@ _FORMATS = (".csv", ".json", ".parquet", ".html")
 @click.argument("arguments", nargs=-1, required=True, metavar="[NAME] FILES...")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Print the first N rows.")
 @click.option("--sort", metavar="COLUMN", help="Largest values of this column first, as latency.")
+@click.option(
+    "--peak",
+    metavar="PEAK",
+    help="Peak of the device, as flops=990T,bandwidth=3.3T; either alone too.",
+)
 @click.option("--csv", "form", flag_value="csv", help="Print the whole table as CSV.")
 @click.option("--json", "form", flag_value="json", help="Print the whole table as JSON.")
 @click.option("--parquet", "form", flag_value="parquet", help="Write it as Parquet, into a pipe.")
@@ -51,6 +58,7 @@ def analyze(
     arguments: tuple[str, ...],
     rows: int | None,
     sort: str | None,
+    peak: str | None,
     output: Path | None,
     form: str | None,
 ) -> None:
@@ -63,7 +71,12 @@ def analyze(
         raise click.UsageError(
             f"Unknown format ({output}). End it in .csv, .json, .parquet or .html."
         )
+    rates = {} if peak is None else _peak(peak)
     traces = [read([file]) for file in files]
+    if rates:
+        from xsp.answer.analyses import with_peak  # noqa: PLC0415
+
+        traces = [with_peak(trace, **rates) for trace in traces]
     if name is None:
         terminal.write(f"{_advice(traces)}\n\n{printable_lines(_possible(traces, files))}")
         return
@@ -92,6 +105,27 @@ def analyze(
         terminal.write(advised(table))
     else:
         terminal.show(drawn(table, by))
+
+
+_RATE = re.compile(r"(flops|bandwidth)\s*=\s*(\d+(?:\.\d*)?)\s*([kMGTP]?)")
+_PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_NAMES = {"flops": "flops_per_s", "bandwidth": "bytes_per_s"}
+
+
+def _peak(text: str) -> dict[str, float]:
+    """Read peaks, in operations and bytes per second.
+
+    >>> _peak("flops=990T, bandwidth=3.35T")
+    {'flops_per_s': 990000000000000.0, 'bytes_per_s': 3350000000000.0}
+    """
+    found = [_RATE.fullmatch(part.strip()) for part in text.split(",")]
+    rates = {_NAMES[m[1]]: float(m[2]) * _PREFIXES[m[3]] for m in found if m}
+    if len(rates) < len(found) or not all(rates.values()):
+        raise click.UsageError(
+            f"--peak is no peak ({text}). Write --peak flops=990T,bandwidth=3.35T, in operations "
+            "and bytes per second."
+        )
+    return rates
 
 
 def _parted(arguments: tuple[str, ...]) -> tuple[list[Path], str | None]:

@@ -14,7 +14,14 @@ from xsp.show.cli.reading import FILE, names_of, read
 if TYPE_CHECKING:
     from xsp.answer.comparison import Comparison, Condition, Outcome
 
-_TABLES = ("summary", "settings", "by_layer_type", "by_primitive", "table")  # of the JSON
+_TABLES = (
+    "summary",
+    "settings",
+    "by_layer_type",
+    "by_primitive",
+    "by_device",
+    "table",
+)  # of the JSON
 _KINDS = ("region", "layer", "op", "call", "kernel")
 
 _HELP = """Compare traces with the first of them: what became slower, and is it chance?
@@ -22,14 +29,16 @@ _HELP = """Compare traces with the first of them: what became slower, and is it 
 FILES are traces that xsp saved, or recordings of other tools (see xsp import).
 Spans are aligned by path and type: those that were added, removed, renamed,
 moved, replaced or fused are told. Rows are sorted by what they cost; of all
-rows that are called slower or faster 5 % are expected to be chance.
+rows that are called slower or faster 5 % are expected to be chance. Where
+devices worked, their time is compared by layer, kernel, operator and shapes.
 """
 
 _EPILOG = """\b
 Conditions of --fail-if:
   QUANTITY > AMOUNT    it grew by more than that
   QUANTITY < -AMOUNT   it fell by more than that
-  QUANTITY is latency, device time, throughput, memory or layer:NAME
+  QUANTITY is latency, device time, throughput, memory, layer:NAME,
+  layer:NAME device time, kernel:NAME or operator:NAME (their device time)
   AMOUNT is 5%, of times also 2ms, of memory 10MiB, of throughput 100/s
 The command then ends with 5 where a condition holds and the difference is
 significant. A warning says where the measurements are too inexact to see such
@@ -41,6 +50,7 @@ Examples:
   xsp compare before.xsp after.xsp --kind op --rows 40
   xsp compare before.xsp after.xsp --markdown >> "$GITHUB_STEP_SUMMARY"
   xsp compare main.xsp branch.xsp --fail-if "latency > 5%" --fail-if "layer:fc > 1ms"
+  xsp compare before.json.gz after.json.gz --fail-if "kernel:flash_fwd > 5%"
   xsp compare batch1.xsp batch8.xsp batch32.xsp --csv > layers.csv
 """
 

@@ -152,7 +152,7 @@ def _parsed(conditions: Iterable[str]) -> list[Condition]:
     except ValueError as error:
         raise click.UsageError(f"--fail-if {error}") from error
     for condition in found:
-        if condition.quantity not in ("latency_ns", "throughput_per_s") or condition.layer:
+        if condition.quantity not in ("latency_ns", "throughput_per_s") or condition.name:
             raise click.UsageError(f"--fail-if takes latency or throughput ({condition.text}).")
     return found
 

@@ -22,10 +22,12 @@ from xsp.show.plot.gallery.device import (
 )
 from xsp.show.plot.gallery.kernel import (
     kernel_by_name,
+    kernel_by_type,
     kernel_roofline,
     layer_device_time,
     layer_kernel_metrics,
     layer_roofline,
+    operator_roofline,
 )
 from xsp.show.plot.gallery.layer import (
     layer_latency,
@@ -69,6 +71,8 @@ ALL: tuple[Picture, ...] = (
     layer_thirds,
     kernel_roofline,
     kernel_by_name,
+    kernel_by_type,
+    operator_roofline,
     layer_kernel_metrics,
     layer_device_time,
     layer_roofline,
@@ -102,6 +106,7 @@ __all__ = [
     "device_idle",
     "device_time",
     "kernel_by_name",
+    "kernel_by_type",
     "kernel_roofline",
     "launch_overhead",
     "layer_device_time",
@@ -123,6 +128,7 @@ __all__ = [
     "module_latency",
     "operator_latency",
     "operator_memory_allocation",
+    "operator_roofline",
     "optimal_batch",
     "picture_of",
     "primitive_latency",

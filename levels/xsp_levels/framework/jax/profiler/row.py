@@ -14,6 +14,7 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
+from xsp.scope import layered
 from xsp.xplane import read_space
 from xsp_levels.framework.hlo import Shape
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
@@ -25,7 +26,6 @@ from xsp_levels.framework.jax.profiler.program import (
 )
 from xsp_levels.framework.jax.profiler.session import HOST, OperatorRecords
 from xsp_levels.framework.keras.index import LayerIndex
-from xsp_levels.framework.scope import layered
 from xsp_levels.native.alignment import align
 
 FRAMEWORK = "jax"

@@ -10,8 +10,8 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
+from xsp.scope import CALL, layer_scopes, layered
 from xsp_levels.framework.keras.index import LayerIndex
-from xsp_levels.framework.scope import layered
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
 _BACKWARD = "backward"
@@ -250,13 +250,7 @@ def _with_unsteady(rows: SpanRows) -> SpanRows:
 
 Path = tuple[str, ...]
 
-_CALL = re.compile(r"^(?:Stateful)?PartitionedCall(?:_\d+)?$")
 _NUMBERED = re.compile(r"^(.+)_\d+$")
-# Scopes that TensorFlow's and Keras's own functions open inside of a layer.
-_INNER = re.compile(
-    r"^(?:Reshape|Tensordot|batchnorm|cond|convolution|dropout|einsum|embedding_lookup|moments"
-    r"|while|[A-Z]\w*)(?:_\d+)?(?:/|$)"
-)
 
 
 class Scopes:
@@ -295,12 +289,7 @@ def _scopes(node: str) -> Path:
     (('net_1', 'fc_1'), ())
     """
     call, *scopes = node.split("/")[:-1] or [""]
-    if not _CALL.match(call):
-        return ()
-    while scopes and _CALL.match(scopes[0]):
-        scopes = scopes[1:]
-    inner = next((at for at, scope in enumerate(scopes) if _INNER.match(scope)), len(scopes))
-    return tuple(scopes[:inner])
+    return layer_scopes(scopes) if CALL.match(call) else ()
 
 
 def _plain(scope: str) -> str:

@@ -20,7 +20,7 @@ import polars as pl
 
 from xsp.level import Kind
 from xsp.provider import SpanRows, concat_rows
-from xsp_levels.framework.scope import layered
+from xsp.scope import layered
 
 Path = tuple[str, ...]
 

@@ -15,6 +15,7 @@ from xsp.answer.analyses.device.activity import Bools, Work, apart, processes_of
 from xsp.answer.analyses.device.path.longest_path import Points
 from xsp.answer.analyses.device.path.stream_lane import Streams, event_joins, stream_points
 from xsp.answer.analyses.tree import Tree
+from xsp.answer.analyses.waiting import waiting
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.matching import Ints
 
@@ -370,6 +371,7 @@ class Threads:
         """Return the threads of a trace."""
         spans = tree.spans
         host = spans["device"].is_null().to_numpy() & ~tree.is_of(*DEVICE_ACTIVITIES, Kind.SYNC)
+        host &= ~waiting(tree)  # nothing waits for what only waits on its own thread
         host[0] = True
         # Numbers of threads from 0, which is the first one's.
         thread = spans["thread"].fill_null(-(1 << 62)).to_numpy()

@@ -13,8 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.provider import ATTRIBUTE, SpanRows
-from xsp_levels.framework.scope.occurrence import Pauses, begins_anew, reached
-from xsp_levels.framework.scope.path import Paths
+from xsp.scope.occurrence import Pauses, begins_anew, reached
+from xsp.scope.path import Paths
 
 Integers = NDArray[np.int64]
 

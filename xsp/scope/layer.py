@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE, Provenance, SpanRows, concat_rows, span_rows
-from xsp_levels.framework.scope.call import Calls, derive
-from xsp_levels.framework.scope.nesting import homes
-from xsp_levels.framework.scope.path import Paths, numbered
+from xsp.scope.call import Calls, derive
+from xsp.scope.nesting import homes
+from xsp.scope.path import Paths, numbered
 
 Integers = NDArray[np.int64]
 

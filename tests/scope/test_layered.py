@@ -3,7 +3,7 @@ from __future__ import annotations
 import polars as pl
 
 from xsp.provider import SpanRows, span_rows
-from xsp_levels.framework.scope import layered
+from xsp.scope import layered
 
 
 def operators(*lines: str) -> tuple[SpanRows, pl.Series]:
