@@ -82,8 +82,8 @@ def profile(folder: Path, name: str, *, batch: int, budget: float) -> None:
 def beside(traces: dict[str, xsp.Trace], of: str) -> pl.DataFrame:
     """Return self times in ns by layer type or by primitive, a column for each framework."""
     analysis, key = {
-        "layer type": (xsp.analyses.by_layer_type, "layer_type"),
-        "primitive": (xsp.analyses.by_primitive, "primitive"),
+        "layer type": (xsp.analyses.layer_type_work, "layer_type"),
+        "primitive": (xsp.analyses.primitive_latency, "primitive"),
     }[of]
     table = pl.DataFrame(schema={of: pl.String})
     for name, trace in traces.items():

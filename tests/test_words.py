@@ -6,7 +6,9 @@ and lists of options.
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -22,6 +24,10 @@ BANNED = (
     "would change that", "tells apart", "rests on", ", for ",
 )  # fmt: skip
 _FREE = re.compile(r"(?:What|Where|Who|Whoever|Of which|Which)\b")
+
+
+# Rooms whose messages have still to be rewritten.
+_LATER = ("reading/importers", "answer/analyses", "answer/comparison")
 
 
 def guides() -> list[Path]:
@@ -86,15 +92,7 @@ def test_sentences_are_short(name: str) -> None:
     assert len(long) <= max(0.05 * len(lengths), 1), long
 
 
-@pytest.mark.parametrize(
-    "texts",
-    [
-        pytest.param([*PAGES.values()], id="pages"),
-        pytest.param(
-            [HELP], id="help", marks=pytest.mark.xfail(reason="not yet rewritten", strict=False)
-        ),
-    ],
-)
+@pytest.mark.parametrize("texts", [[*PAGES.values()], [HELP]], ids=["pages", "help"])
 def test_no_sentence_opens_with_a_free_relative(texts: list[str]) -> None:
     found = [s for text in texts for s in sentences(text)]
     free = [s for s in found if _FREE.match(s) and not s.endswith("?")]
@@ -111,6 +109,36 @@ def test_the_reader_is_addressed() -> None:
 def test_no_archaic_or_vague_words(name: str) -> None:
     text = " ".join(TEXTS[name].lower().split())
     assert [word for word in BANNED if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text)] == []
+
+
+def messages(file: Path) -> Iterator[str]:
+    """Yield the texts of several words in a module that are no docstrings; parts joined by `…`."""
+    tree = ast.parse(file.read_text("utf-8"))
+    apart = [node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    inside = [part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+              for part in node.values]  # fmt: skip
+    skipped = {id(node) for node in (*apart, *inside)}
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        texts = [part.value if isinstance(part, ast.Constant) else "…" for part in parts]
+        text = "".join(each for each in texts if isinstance(each, str))
+        if len(text.split()) > 2:
+            yield text
+
+
+def test_messages_have_no_archaic_or_vague_words() -> None:
+    files = [*(ROOT / "xsp").rglob("*.py"), *(ROOT / "levels").rglob("*.py")]
+    said = [
+        (file.name, word, text)
+        for file in files
+        if not any(room in file.as_posix() for room in _LATER)
+        for text in messages(file)
+        for word in BANNED
+        if re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text.lower())
+    ]
+    assert not said
 
 
 @pytest.mark.parametrize("name", PAGES)

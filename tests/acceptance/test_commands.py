@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from small import command
+from small import answer, command
 
 import xsp
 from xsp.testing import replay
@@ -65,6 +65,15 @@ def test_profile_measures_a_function_and_saves_its_trace(folder: Path) -> None:
     trace = xsp.load(folder / "total.xsp")
     assert trace.name == "total"
     assert trace.spans["name"].to_list() == ["total", "add up"]
+
+
+def test_profile_shows_the_columns_that_show_shows(folder: Path) -> None:
+    columns = ("--errors", "--overhead", "--warnings")
+    done = command(folder, "profile", "job.py:total", *QUICK, "--no-isolate", *columns)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == answer(folder, "show", "total.xsp", *columns).stdout
+    head = next(line for line in done.stdout.splitlines() if line.endswith("what"))
+    assert "overhead" in head
 
 
 def test_a_function_is_given_the_batch_that_it_has_a_parameter_for(folder: Path) -> None:

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 from samples import Node, layer, op, pipeline, trace
 
-from xsp.analyses import by_layer_type
+from xsp.analyses import layer_type_work
 from xsp.answer.analyses.layer_type import layer_types
 from xsp.answer.analyses.tree import Tree
 
@@ -61,7 +61,7 @@ def test_scope_is_what_its_main_operator_is_where_times_are_equal() -> None:
 def test_time_by_layer_type_sums_to_that_of_the_layers() -> None:
     inside = [layer("a", "Conv2d", own_ns=700), layer("b", "Conv1d", own_ns=200)]
     root = pipeline("predict", layer("net", "Net", *inside, own_ns=100), own_ns=0)
-    table = by_layer_type(trace(root))
+    table = layer_type_work(trace(root))
     assert table.select("layer_type", "classes", "calls", "own_ns", "share_pct").rows() == [
         ("convolution", "Conv2d, Conv1d", 2, 900.0, pytest.approx(90.0)),
         ("container", "Net", 1, 100.0, pytest.approx(10.0)),
@@ -69,6 +69,6 @@ def test_time_by_layer_type_sums_to_that_of_the_layers() -> None:
 
 
 def test_trace_without_layers_and_operators_has_no_rows() -> None:
-    table = by_layer_type(trace(pipeline("predict")))
+    table = layer_type_work(trace(pipeline("predict")))
     assert table.is_empty()
     assert table.schema["own_ns"] == pl.Float64

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from samples import Node, op, pipeline, trace
 
-from xsp.analyses import by_layer_type
+from xsp.analyses import layer_type_work
 from xsp.answer.analyses.work.formula import flops_of
 from xsp.answer.analyses.work.graph_formula import graph_flops
 
@@ -90,6 +90,6 @@ def test_one_architecture_has_the_same_operations_in_all_frameworks() -> None:
         shaped("onnxruntime", "Gemm", [[8, 64], [16, 64], [16]], [8, 16]),
         shaped("jax", "dot", [[8, 64], [64, 16]], [8, 16]),
     ]
-    tables = [by_layer_type(trace(pipeline("predict", node))) for node in first]
+    tables = [layer_type_work(trace(pipeline("predict", node))) for node in first]
     assert {table["flops"][0] for table in tables} == {2 * 8 * 64 * 16}
     assert {table["layer_type"][0] for table in tables} == {"matmul"}

@@ -15,10 +15,13 @@ import pytest
 from samples import op, pipeline, resnet, trace
 
 import xsp
+import xsp.plot
 from xsp.analyses import layer_latency
+from xsp.answer.analyses import FORMER
 from xsp.show.cli import app as cli
 from xsp.show.cli import terminal
 from xsp.show.cli.answer.analyze import advised
+from xsp.show.cli.answer.table import drawn as table_of
 
 Said = pytest.CaptureFixture[str]
 
@@ -176,6 +179,36 @@ def test_a_table_goes_through_a_pipe_as_parquet_and_not_to_a_terminal(
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert cli.run(["analyze", file, "A3", "--parquet"]) == 2
     assert b"Use -o FILE.parquet" in capfdbinary.readouterr().err
+
+
+def test_the_column_that_names_the_rows_is_never_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "width", lambda: 48)
+    wide = ["a layer type with a name that is far too long for this", "ReLU", "ReLU"]
+    table = pl.DataFrame(
+        {
+            "phase": ["forward", "forward", "backward"],
+            "type": wide,
+            "layer_type": ["convolution", "activation", "activation"],
+            "latency_ns": [3e6, 2e6, 1e6],
+        }
+    )
+    head, first, second, third, *_ = table_of(table).splitlines()
+    assert head.split() == ["phase", "type", "latency"]
+    assert [row.split()[0] for row in (first, second, third)] == table["phase"].to_list()
+    assert "ReLU" in second
+    assert first.endswith("3.00 ms")
+    assert max(map(len, (head, first, second, third))) <= 48
+
+
+def test_analyses_are_found_by_the_names_of_earlier_versions(file: str, capsys: Said) -> None:
+    assert cli.run(["analyze", file, "by-module", "--csv"]) == 0
+    former = capsys.readouterr().out
+    assert cli.run(["analyze", file, "module-latency", "--csv"]) == 0
+    assert capsys.readouterr().out == former
+    for name, analysis in FORMER.items():
+        python = name.replace("-", "_")
+        assert getattr(xsp.analyses, python) is analysis
+        assert getattr(xsp.plot, python) is getattr(xsp.plot, analysis.name.replace("-", "_"))
 
 
 def test_a_peak_of_ones_own_is_a_pair_of_rates(tmp_path: Path, capsys: Said) -> None:

@@ -330,7 +330,7 @@ def test_signals_reach_a_script_as_alone(write: Write, number: int, code: int) -
     assert our_code == alone_code == code
     assert our_out == alone_out == "ready\ncleaned up\n"
     assert our_err.startswith(alone_err)
-    assert "evaluated: no model was called" in our_err[len(alone_err) :]
+    assert "called: no model" in our_err[len(alone_err) :]
 
 
 LAUNCHERS: tuple[list[str], ...] = ([], ["-m", "xsp", "profile"])
@@ -362,7 +362,7 @@ def test_the_child_of_a_fork_ends_as_alone_and_says_nothing(write: Write) -> Non
     command = [sys.executable, "-m", "xsp", "profile", write(FORKING)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 6
-    assert done.stderr.count("evaluated: no model was called") == 1
+    assert done.stderr.count("called: no model") == 1
 
 
 def test_file_of_that_name_is_said_to_be_replaced(write: Write, capsys: Said) -> None:

@@ -56,6 +56,16 @@ def test_a_recording_is_never_overwritten(capsys: Said) -> None:
     assert Path("net.trace.json").read_text() == "steps 6"
 
 
+def test_import_shows_the_columns_that_show_shows(capsys: Said) -> None:
+    def tree(*words: str) -> str:
+        assert cli.run([*words]) == exit_code.OK
+        return capsys.readouterr().out.partition("Look next")[0]
+
+    columns = ("--errors", "--overhead", "--warnings")
+    assert tree("import", "net.trace.json", *columns) == tree("show", "net.trace.json", *columns)
+    assert tree("show", "net.trace.json", *columns) != tree("show", "net.trace.json")
+
+
 @pytest.mark.parametrize("command", ["import", "show", "export"])
 @pytest.mark.parametrize(
     ("content", "said"),

@@ -62,7 +62,9 @@ def test_list_says_what_is_complete_and_what_is_measured_again_and_why(
         "two: 2 models, 4 points; 2 complete; 1 to be measured again; 1 to do; about 8 s"
     )
     assert lines[1] == "onnx:large batch 1, 8 complete"  # above what fits no batch is measured
-    assert lines[2].startswith("onnx:small batch 1 again, about 4 s, for python was 3.0 and is ")
+    assert lines[2].startswith(
+        "onnx:small batch 1 again, about 4 s, because python was 3.0 and is "
+    )
     assert lines[3] == "onnx:small batch 8 to do, about 4 s"
 
 

@@ -72,7 +72,7 @@ def test_ranges_are_regions_without_a_type(tmp_path: Path) -> None:
     kinds = dict(made.spans.select("name", "kind").iter_rows())
     assert (kinds["## forward ##"], kinds["DDP.forward"]) == ("region", "op")
     assert made.layers.height == 0
-    types = xsp.analyses.by_layer_type(made)
+    types = xsp.analyses.layer_type_work(made)
     assert types["classes"].to_list() == [["aten::mm"]] or "##" not in str(types["classes"])
 
 

@@ -11,6 +11,7 @@ from page_browser import Opened, launched, opened
 from samples import conv, hostile, layer, op, pipeline, resnet, trace
 
 import xsp
+from xsp.show.cli.demo import TRACE as DEMO
 from xsp.trace import Trace
 
 PATH = "predict/ResNet/layer1/0/conv2"
@@ -183,3 +184,26 @@ def test_several_traces_stand_side_by_side_and_one_is_looked_at(
         report.page.locator('[data-table="layer-latency"] tr.spans:visible').last.click()
         assert report.selected() == "first Conv2d"
         assert (report.said, report.asked) == ([], [])
+
+
+NAMELESS = """() => [...document.querySelectorAll("a, button, input, select")]
+  .filter((each) => each.offsetParent && !(each.innerText || each.ariaLabel || each.title ||
+    each.labels?.length)).map((each) => each.outerHTML)"""
+# Targets less than 24 CSS pixels high: WCAG 2.2, success criterion 2.5.8.
+SMALL = """() => [...document.querySelectorAll(".contents a, #panel button, .bar a, .bar button")]
+  .filter((each) => each.offsetParent && each.getBoundingClientRect().height < 24)
+  .map((each) => each.outerHTML)"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [320, 1366])
+def test_links_and_buttons_have_names_and_room_and_nothing_is_cut(
+    tmp_path: Path, browser: Any, width: int
+) -> None:
+    page = xsp.report(xsp.load(DEMO), tmp_path / "demo.html")
+    with opened(browser, page, viewport={"width": width, "height": 768}) as report:
+        report.page.evaluate("document.querySelectorAll('details').forEach((d) => d.open = true)")
+        report.wait("document.querySelector('#panel .inside button')")
+        assert report.page.evaluate(NAMELESS) == []
+        assert report.page.evaluate(SMALL) == []
+        assert report.page.evaluate("document.documentElement.scrollWidth") <= width

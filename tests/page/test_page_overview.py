@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 from samples import Node, conv, layer, op, pipeline, resnet, trace
 
-from xsp.analyses import time_by_level, verdict
+from xsp.analyses import level_latency, verdict
 from xsp.show.page.overview import Overview, limits_of, overview_of
 from xsp.trace import Trace
 
@@ -16,7 +16,7 @@ def with_shapes() -> Node:
 
 
 def shown(made: Trace) -> Overview:
-    return overview_of(made, time_by_level(made))
+    return overview_of(made, level_latency(made))
 
 
 def tiles(made: Trace) -> dict[str, str]:
@@ -46,7 +46,7 @@ def test_the_parts_of_a_bar_make_the_whole() -> None:
 def test_time_by_level_is_that_of_the_analysis_and_makes_the_latency() -> None:
     made = trace(resnet())
     (bar,) = shown(made).bars
-    table = time_by_level(made).filter(pl.col("own_ns") > 0)
+    table = level_latency(made).filter(pl.col("own_ns") > 0)
     assert [part.share_pct for part in bar.parts] == pytest.approx(
         table["share_pct"].to_list(), abs=0.001
     )
@@ -99,4 +99,4 @@ def test_warnings_machine_and_plan_are_told_as_they_are() -> None:
         "measured by xsp on AMD EPYC, 2 cores · 2025-07-18 09:14 UTC · Python 3.11.7"
     )
     assert ("plan: runs", "30") in said.facts
-    assert any("without overhead" in claim for claim in said.exact)
+    assert any("overhead removed" in claim for claim in said.exact)

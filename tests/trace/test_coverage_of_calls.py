@@ -38,7 +38,7 @@ def test_call_outside_of_every_operator_explains_none() -> None:
     assert found.in_calls_pct == pytest.approx(50)
     said = headline(frame(astray), {})
     assert "library calls: 50 % of the operators' time (most of the rest: mm 50.0 %)" in said
-    assert "25.0 % of theirs lies under no operator" in said
+    assert "25.0 % of their time is under no operator" in said
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_without_devices_nothing_is_attributed() -> None:
 
 def test_the_first_line_tells_what_the_devices_worked_for() -> None:
     first = " ".join(mixed().tree(width=140).split("\n\n")[0].split())
-    assert "device: 10.0 µs, of its work 60.0 % under a layer, 80.0 % under an operator" in first
+    assert "device: 10.0 µs of work, 60.0 % under a layer, 80.0 % under an operator" in first
     assert "10.0 % unattributed" in first
     assert "device:" not in str(trace_of(Step(Kind.LAYER, "fc")))
 

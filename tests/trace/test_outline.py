@@ -195,3 +195,100 @@ def test_functions_of_self_time_hide_no_span(rows: int | None) -> None:
     assert {"block", "iteration", "load", "step"} <= {row.name for row in drawn.rows}
     if rows is None:
         assert sum(row.name.startswith("f") for row in drawn.rows) == 3 * 5
+
+
+def launched(number: int, device_ns: int, host_ns: int = 10) -> samples.Node:
+    """An operator of its own name that launches a kernel."""
+    work: dict[str, object] = {"device": 0, "stream": 7, "device_ns": float(device_ns)}
+    kernel = samples.Node("kernel", f"kernel{number}", device_ns, columns=work)
+    launch = samples.Node("launch", "cudaLaunchKernel", host_ns)
+    mine = samples.op(f"aten::op{number}", launch, kernel, own_ns=host_ns)
+    mine.columns["device_ns"] = float(device_ns)
+    return mine
+
+
+def waits(*inside: samples.Node, own_ns: int) -> samples.Node:
+    """A step that mostly waits; its devices worked for as long as all inside kept them busy."""
+    step = samples.pipeline("step", *inside, own_ns=own_ns)
+    busy = sum(child.columns.get("device_ns") or 0.0 for child in inside)
+    step.columns["device_ns"] = busy or None
+    return step
+
+
+def test_work_of_a_device_is_shown_however_long_the_host_waits() -> None:
+    step = waits(*(launched(number, 1_000) for number in range(10)), own_ns=10**9)
+    drawn = outline(samples.frame(step), smallest=0.01)
+    assert {f"aten::op{number}" for number in range(10)} <= {row.name for row in drawn.rows}
+    assert "kernel3" in {row.name for row in drawn.rows}
+    little = waits(launched(0, 10**6), launched(1, 100), launched(2, 100), own_ns=10**9)
+    names = {row.name for row in outline(samples.frame(little), smallest=0.01).rows}
+    assert "aten::op0" in names
+    assert "aten::op1" not in names
+
+
+@pytest.mark.parametrize("rows", [20, 60, 200])
+@pytest.mark.parametrize("on_device", [True, False])
+def test_small_spans_fill_the_rows_asked_for(rows: int, on_device: bool) -> None:
+    inside = (
+        launched(number, 10_000 - 10 * number)
+        if on_device
+        else samples.op(f"op{number}", own_ns=10_000 - 10 * number)
+        for number in range(500)
+    )
+    drawn = outline(samples.frame(waits(*inside, own_ns=10**9)), rows=rows)
+    assert 0.8 * rows <= len(drawn.rows) <= rows
+    shown = [row.latency_ns or 0.0 for row in drawn.rows if row.kind == "op"]
+    assert shown == sorted(shown, reverse=True)  # the largest, and in their order
+    assert len(shown) >= rows // 4
+
+
+def test_equal_small_spans_fill_the_rows_too() -> None:
+    step = waits(*(samples.op(f"op{number}", own_ns=100) for number in range(300)), own_ns=10**7)
+    drawn = outline(samples.frame(step), rows=60)
+    assert 50 <= len(drawn.rows) <= 60
+    assert drawn.rows[-2].name.endswith("more ops")  # as small as those that are shown
+
+
+def test_rows_that_a_share_leaves_out_stay_out() -> None:
+    step = waits(*(samples.op(f"op{n}", own_ns=100 * (n + 1)) for n in range(40)), own_ns=0)
+    for rows in (60, None):
+        drawn = outline(samples.frame(step), rows=rows, smallest=0.03)
+        named = [row for row in drawn.rows if row.kind == "op"]
+        assert [row.name for row in named] == [f"op{n}" for n in range(24, 40)]
+        assert not drawn.more
+
+
+def test_a_chain_hides_no_work_of_a_device() -> None:
+    def graph(device_ns: int) -> pl.DataFrame:
+        copies = samples.op("aten::copy_", own_ns=9_000)
+        step = samples.op("execute", launched(0, device_ns), copies, own_ns=0)
+        step.columns["device_ns"] = float(device_ns)
+        other = launched(1, 1_000_000)
+        return samples.frame(waits(step, other, own_ns=0))
+
+    assert "execute → aten::copy_" not in {row.name for row in outline(graph(800_000)).rows}
+    assert "aten::op0" in {row.name for row in outline(graph(800_000)).rows}
+    chained = outline(graph(5_000), smallest=0.01)
+    assert "execute → aten::copy_" in {row.name for row in chained.rows}
+
+
+@pytest.mark.parametrize("tree", SAMPLES)
+@pytest.mark.parametrize("rows", [1, 2, 10, 30, 60, 200])
+def test_more_is_promised_where_more_rows_show_more(tree: samples.Node, rows: int) -> None:
+    spans = samples.frame(tree)
+    drawn, larger = outline(spans, rows=rows), outline(spans, rows=max(200, 5 * rows))
+    assert drawn.more == (len(larger.rows) > len(drawn.rows))
+
+
+def test_small_siblings_of_one_name_stay_a_sum_while_others_need_rows() -> None:
+    inside = [
+        samples.op(name, own_ns=100 + number)
+        for number in range(40)
+        for name in ("aten::slice", f"op{number}")
+    ]
+    step = samples.frame(waits(*inside, own_ns=10**6))
+    names = [row.name for row in outline(step, rows=46).rows]
+    assert {f"op{number}" for number in range(1, 40)} <= set(names)
+    assert "… aten::slice" in names
+    assert "aten::slice" not in names
+    assert [row.name for row in outline(step, rows=100).rows].count("aten::slice") == 40

@@ -71,7 +71,7 @@ def test_small_tree_looks_like_this() -> None:
 
 def test_errors_and_overhead_have_columns_where_they_are_asked_for() -> None:
     assert small().tree(width=100, errors=True, overhead=True).splitlines() == [
-        "Net  51.2 ± 0.51 µs · without overhead: model, layers, operators (30 runs)",
+        "Net  51.2 ± 0.51 µs · overhead removed: model, layers, operators (30 runs)",
         "",
         "           time      %  overhead  what",
         "51.2 ± 0.51  µs  100.0   5.12 µs  predict",
@@ -108,7 +108,7 @@ def test_first_line_says_what_else_is_not_exact_and_that_it_is_without_overhead(
     for child in tree.children[0].children[1].children[:2]:
         child.attributes |= samples.inexact(*reasons)
     first = samples.trace(tree).tree(width=1_000, errors=True).splitlines()[0]
-    assert "without overhead: model, layers, operators" in first
+    assert "overhead removed: model, layers, operators" in first
     assert said in first
     assert "still with overhead" not in first
 
@@ -152,7 +152,7 @@ def first_lines(tree: samples.Node, group: str = "Net") -> list[str]:
 
 def test_first_lines_of_a_program_say_how_much_of_its_time_is_exact() -> None:
     assert first_lines(program("includes_overhead", "unstable")) == [
-        "block  10.0 ± 0.10 µs · without overhead: all but 60.0 % of the time (30 runs)",
+        "block  10.0 ± 0.10 µs · overhead removed: all but 60.0 % of the time (30 runs)",
         "  in fewer than 5 runs: 20.0 % of the time · missing in some runs: 60.0 % of the time",
     ]
 
@@ -214,6 +214,7 @@ def test_rows_are_limited(rows: int) -> None:
 def test_a_cut_tree_says_so_below() -> None:
     printed = " ".join(str(samples.trace(samples.resnet())).split())
     assert re.search(r"trace.tree\(rows=200\) more of this tree \(\d+ rows for 728 spans", printed)
+    assert "trace.tree(rows=1000)" in text(samples.frame(samples.resnet()), {}, rows=200)
 
 
 @pytest.mark.parametrize("width", [40, 72, 80, 100, 140])

@@ -359,7 +359,7 @@ class Trace:
         *,
         width: int | None = None,
         rows: int | None = 60,
-        min_share: float = 0.01,
+        min_share: float | None = None,
         errors: bool = False,
         overhead: bool = False,
         warnings: bool = False,
@@ -375,8 +375,8 @@ class Trace:
         Args:
             width: Columns to fill; None (default): those of the terminal, or 100 without one.
             rows: About how many rows at most, by default 60; None: every span.
-            min_share: Fraction of the model's latency, by default 0.01; smaller spans are only
-                counted.
+            min_share: Share of the latency, and of the devices' time, below which spans are only
+                counted. None (default): 0.01, or less while there are rows for smaller spans.
             errors: Show the 95 % interval of each time, and mark times that are not exact.
             overhead: Show the overhead that was removed from each row.
             warnings: Show all warnings and notes, not only the three gravest warnings.
@@ -393,7 +393,7 @@ class Trace:
 
     def _look_next(self) -> Sequence[tuple[str, str]]:
         """List the first findings of advice; none if the trace has too little for any."""
-        if len(self) > _MOST_ADVISED:
+        if not 0 < len(self) <= _MOST_ADVISED:
             return ()
         try:
             found = bound("look_next")(self)

@@ -95,7 +95,7 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
         spans = pl.read_parquet(buffer) if metadata is not None else pl.DataFrame()
     except DAMAGE as error:
         raise TraceFormatError(
-            f"{path} is damaged and cannot be read: copy it anew or measure again ({error})"
+            f"{path} is damaged and cannot be read ({error}). Copy it again, or measure again."
         ) from error
     if metadata is None:
         raise TraceFormatError(
@@ -170,7 +170,7 @@ def _check_sum(path: Path, content: bytes) -> None:
     whole[begin:end] = _BLANK.encode()
     if _checksum(whole).encode() != content[begin:end]:
         raise TraceFormatError(
-            f"{path} is damaged, its checksum is another: copy it anew or measure again"
+            f"{path} is damaged: its checksum does not match. Copy it again, or measure again."
         )
 
 
@@ -194,16 +194,14 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
     # A copy that was cut short lacks the magic at its end.
     file.seek(-min(size, 4), os.SEEK_END)
     if size < _SMALLEST or file.read(4) != _MAGIC:
-        raise TraceFormatError(
-            f"{path} ends too early, a part of it is missing: copy it anew or measure again"
-        )
+        raise TraceFormatError(f"{path} ends too early. Copy it again, or measure again.")
     file.seek(0)
 
 
 def _damaged_runs(reason: object) -> TraceFormatError:
     return TraceFormatError(
-        "the runs kept in this trace are damaged and cannot be read, all else in it can: "
-        f"copy the file anew or measure again ({reason})"
+        f"The typical runs in this trace are damaged, and only they are ({reason}). Copy the "
+        "file again, or measure again."
     )
 
 

@@ -20,12 +20,14 @@ from xsp.warning import NOISE, NOTE, gravity
 DOT = " · "  # between parts of the headline
 
 _PROGRAM = "block"  # the root of a program's trace
-_CALLED = "evaluated: "  # the line of a summary that names the groups
+# The line of a summary that names the groups, and as earlier versions wrote it.
+_CALLED = ("called: ", "evaluated: ")
 _MOST_GROUPS = 4  # named above the tree
 _MOST_WARNINGS = 3  # above the tree
 _ROUGH = 0.25  # a relative error from which on times are rough
 _IMPOSSIBLE_PCT = 105.0
 _TELLING_PCT = 50.0  # calls of other tools' recordings that mostly lie elsewhere are no libraries'
+_LEAST_NOWHERE = 0.0005  # of the devices' work: less is 0.0 %
 _LEAST_SHARE, _MOST_NAMES = 0.01, 3  # of operators named for time outside of library calls
 
 _WORDS = {
@@ -316,15 +318,13 @@ def _work(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
             outside_operators = ""
         else:
             outside_operators = (
-                f", {100 - covered.under_operator_pct:.1f} % of theirs lies under no operator"
+                f"; {100 - covered.under_operator_pct:.1f} % of their time is under no operator"
             )
         # The share of the operators' time in library calls, and where the rest is spent.
         # Both come from one table, so that the share and the rest make 100 %: a call that seems
         # longer than its operator, by its error, makes up for no time elsewhere.
         if covered.in_calls_pct > _IMPOSSIBLE_PCT:  # calls and operators come from different runs
-            in_calls = (
-                "longer than the operators around them, so these are not known well enough to tell"
-            )
+            in_calls = "longer than the operators around them; both are too noisy to compare"
         else:
             by_name = outside_calls(host)
             parts = by_name["rest_ns"] / (by_name["own_ns"].sum() or 1)
@@ -355,14 +355,14 @@ def _exact(spans: pl.DataFrame, metadata: Mapping[str, Any]) -> Iterator[str]:
         own = "; times on devices are their own" if spans["device"].is_not_null().any() else ""
         yield f"recorded by {tool}, whose overhead is in it and cannot be removed{own}"
     elif carried := parts.get(Inexact.INCLUDES_OVERHEAD):
-        yield f"without overhead: all but {percent(carried)} of the time{_runs(spans)}"
+        yield f"overhead removed: all but {percent(carried)} of the time{_runs(spans)}"
     else:
         # A kind is without overhead if all of its known latencies say so.
         without = [
             _WORDS.get(kind, kind) for kind, row in kinds.items() if row["free"] == row["known"]
         ]
         if without:
-            yield f"without overhead: {', '.join(without)}{_runs(spans)}"
+            yield f"overhead removed: {', '.join(without)}{_runs(spans)}"
     said, made = said_of_all(metadata), _made_of_others(metadata)
     kinds = {
         name: row | {Inexact.INFERRED: 0} if name in made else row for name, row in kinds.items()
@@ -385,8 +385,9 @@ def _devices(spans: pl.DataFrame, *, marks: bool) -> str:
     parts = [
         f"{percent(share)} under {span}" for span, share in shares.items() if share is not None
     ]
-    parts.append(f"{percent(work.nowhere)} unattributed")
-    return f"device: {duration(spans['device_ns'][0])}, of its work {', '.join(parts)}"
+    if work.nowhere >= _LEAST_NOWHERE or not parts:
+        parts.append(f"{percent(work.nowhere)} unattributed")
+    return f"device: {duration(spans['device_ns'][0])} of work, {', '.join(parts)}"
 
 
 _SYNCHRONOUS = ("synchronous", "synchronous")  # the latter in files of earlier versions

@@ -17,8 +17,7 @@ from xsp.trace.heading import DOT, noise, top_lines, top_warnings, unmarked, war
 from xsp.trace.outline import outline
 from xsp.trace.row import Row
 
-_ROWS = 1_000
-_SMALLEST = 0.001
+_ROWS = 400
 _LONGEST_NAME = 160
 # Attributes that are shown when the pointer rests on a row, which may stand for several spans.
 _TOLD = (
@@ -81,7 +80,7 @@ def page_part(
         metadata: `trace.metadata`, of which `name`, `warnings` and `levels` are used.
         advice: What to look at next: a finding each, and the command that checks it.
     """
-    drawn = unmarked(outline(spans, rows=_ROWS, smallest=_SMALLEST), metadata)
+    drawn = unmarked(outline(spans, rows=_ROWS), metadata)
     title, *summary = (DOT.join(parts) for parts in top_lines(spans, metadata))
     rough = noise(spans)
     gravest, more = top_warnings(metadata, rough=bool(rough))
@@ -93,7 +92,7 @@ def page_part(
     found = _NOTHING.join(_SUMMARY.format(said) + _CHECK.format(check) for said, check in advice)
     below = _NEXT.format(found) if found else _NOTHING
     above = _NOTHING.join(map(_SUMMARY.format, summary))
-    footer = _FOOTER.format(drawn.contents) if drawn.cut else _NOTHING
+    footer = _FOOTER.format(drawn.contents) if drawn.more else _NOTHING
     return str(_PAGE.format(_STYLE, title, above, warnings, tree, below, footer))
 
 

@@ -10,6 +10,7 @@ from itertools import count
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from xsp.inexact import reasons_of, united
 from xsp.matching import Ints, generations
@@ -22,9 +23,11 @@ from xsp.trace.row import (
     NOUNS,
     NUMBERS,
     SUMS,
+    Floats,
     Node,
     Outline,
     Row,
+    Tree,
     known,
     known_sum,
     left_over,
@@ -44,8 +47,15 @@ _MUCH = 5
 _MODULES = ("region", "layer")
 # Operators have rows of their own in what takes so much of the time, self time from there on.
 _TELLING = 0.05
-# A tree of fewer rows than this shows smaller spans as well, if there are any.
-_FULL, _LEAST = 12, 1e-4
+# Spans that take so much of the time are shown before all others.
+_LARGE = 0.01
+# A tree is full where no more than this part of the rows asked for is left.
+_UNUSED = 0.1
+# Equal weights differ by up to so much of the time, by which the first is the heavier.
+_TIE = 1e-9
+# Small siblings of one name are summed until all other spans have rows: their weights are so
+# much less than those of others, which differ by a factor of 1e15 at most.
+_LAST = 1e-15
 # Time that says nothing of the steps: what is small is judged against the rest.
 _ASIDE = r"^(first |import |unwatched)"
 _OWN, _OUTSIDE, _WAIT = "self time", "outside models", "waiting for devices"
@@ -55,33 +65,39 @@ _SIDE_BY_SIDE = "at once"
 _ITERATION = "training iteration"
 
 
-def outline(spans: pl.DataFrame, *, rows: int | None = 60, smallest: float = 0.01) -> Outline:
+def outline(
+    spans: pl.DataFrame, *, rows: int | None = 60, smallest: float | None = None
+) -> Outline:
     """Return the outline of a trace's tree.
 
-    The largest spans are opened first, until there are `rows` rows. Neighboring siblings
-    with equal subtrees share a row, also where they recur in a pattern, and so do operators
-    of a chain in which each operator only calls the next.
+    The largest spans are opened first, until there are `rows` rows. A span is as large as its
+    share of the model's latency or its share of the devices' time, whichever is larger: of a
+    program that mostly waits, all kernels together may take a thousandth of the latency.
+    Neighboring siblings with equal subtrees share a row, also where they recur in a pattern, and
+    so do operators of a chain in which each operator only calls the next.
 
     Args:
         spans: Frame with the columns of `trace.spans`.
         rows: About how many rows at most; None for all.
-        smallest: Fraction of the model's latency, less first calls, below which a span has no
-            row of its own; less where the tree would have few rows.
+        smallest: Share, less that of first calls, below which a span has no row of its own;
+            None: 0.01, or less as long as there are rows for smaller spans.
     """
     if not spans.height:
         return Outline((), 0, 0)
-    if rows is None or spans["latency_ns"][0] is None:
-        smallest = 0.0
-    if rows is None or spans.height <= rows:
+    room = rows
+    if room is None or spans.height <= room:
         # Self times are rows as well, and functions that each had a tenth of it, or more.
-        rows = spans.height * 12
-    builder = _Builder(spans, smallest)
-    root = builder.grow(rows)
-    while builder.hidden and builder.size(root) < min(rows, _FULL) and smallest > _LEAST:
-        smallest /= 10
-        builder.judge(smallest)
-        root = builder.grow(rows)
-    return Outline(tuple(builder.flatten(root)), spans.height, builder.calls)
+        room = spans.height * 12
+    builder = _Builder(spans)
+    if smallest is None and (rows is None or spans["latency_ns"][0] is None):
+        smallest = 0.0
+    if smallest is None:
+        tree = builder.fill(room)
+    else:
+        builder.judge(smallest * builder.steady_ns)
+        tree = builder.grow(room)
+    more = tree.crowded or (smallest is None and tree.hidden)
+    return Outline(tuple(builder.flatten(tree.root)), spans.height, builder.calls, more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +115,17 @@ class _Builder:
     """The groups of a trace (`folding.Folding`), of which rows are made.
 
     Arrays have an entry for each group; a group number is an index into the arrays.
+
+    Attributes:
+        steady_ns: Latency of the model without first calls, by which spans are large or small.
     """
 
-    def __init__(self, spans: pl.DataFrame, smallest: float) -> None:
+    steady_ns: float
+    # Of the tree that grows: see `Tree`.
+    _hidden: bool
+    _crowded: bool
+
+    def __init__(self, spans: pl.DataFrame) -> None:
         parent = folding.parent_rows(spans)
         levels = list(generations(parent))
         named = folding.numberless(spans)
@@ -113,21 +137,16 @@ class _Builder:
         self._inside = at_once_inside(spans, folded.of, parent)
         self._away = (on_another_thread(spans, parent) & ~alone)[folded.first]
         self._beside = self._away | ~heads["on_host"].to_numpy()
-        # A span that is short on the host may keep a device busy for long.
-        weight = pl.max_horizontal("latency_ns", "device_ns").fill_nan(None)
         sums = folding.sums(
             spans.hstack(folding.occurrences(spans)),
             folded.of,
-            weight.sum().alias("weight"),
             pl.last("name").alias("last_name"),
         )
         # Self times are drawn as latencies are, of which several may have run at once.
         at_once = pl.col("latency_ns") / pl.col("busy_ns")
         sums = sums.with_columns(self_ns=pl.col("self_ns") * at_once.fill_nan(1.0).fill_null(1.0))
         sums = on_one_clock(spans, sums, folded.of, parent)
-        self._table = heads.with_columns(sums["last_name"], sums["weight"], sums["calls"])
         self._kinds = heads["kind"]
-        self._weights = sums["weight"].to_numpy()
         self._firsts, self._spans = folded.first, folded.count
         of_program = attribute_column(spans, "program_part", pl.Boolean).fill_null(value=False)
         self._of_program = of_program.to_numpy()[folded.first]
@@ -156,35 +175,81 @@ class _Builder:
         is_aside = (pl.col("kind") == "region") & pl.col("name").str.contains(_ASIDE)
         self._aside = aside = heads.select(is_aside.fill_null(value=False)).to_series().to_numpy()
         outermost = aside & ~aside[np.maximum(folded.parent, 0)]
-        left_ns = self._model_ns - known_sum(np.append(self._numbers["latency_ns"][outermost], 0.0))
-        self._steady_ns = left_ns if left_ns > 0 else self._model_ns
-        self.judge(smallest)
+        self.steady_ns = self._left(self._model_ns, "latency_ns", outermost)
+        self._weights = self._weigh(outermost)
+        self._table = heads.with_columns(
+            sums["last_name"], sums["calls"], weight=pl.Series(self._weights)
+        )
+        self._ranks = self._weights * np.where(self._recurring(folded.parent), _LAST, 1.0)
+        self._parent, self._levels = folded.parent, list(generations(folded.parent))
 
-    def judge(self, smallest: float) -> None:
-        """Set the fraction of the time below which spans and self times have no row."""
-        self._least_ns = smallest * self._steady_ns
-        self._own_least_ns = (_TELLING if smallest else 0.01) * self._steady_ns
-        self._part_least_ns = max(smallest, 0.01) * self._steady_ns
-        self.hidden = False
+    def _left(self, whole_ns: float, name: str, aside: NDArray[np.bool_]) -> float:
+        """Return what groups that are aside leave of a time; all of it where that is nothing."""
+        left_ns = whole_ns - known_sum(np.append(self._numbers[name][aside], 0.0))
+        return left_ns if left_ns > 0 else whole_ns
 
-    @staticmethod
-    def size(root: Node) -> int:
-        """Return the number of rows of a tree."""
-        stack, rows = [root], 0
-        while stack:
-            rows += 1
-            stack.extend(stack.pop().children)
-        return rows
+    def _weigh(self, aside: NDArray[np.bool_]) -> Floats:
+        """Return each group's latency, or its share of the devices' time where that is larger.
+
+        Times of devices are scaled as if these had worked for as long as the model took.
+        """
+        device_ns = self._numbers["device_ns"]
+        whole_ns = self._left(float(np.nan_to_num(device_ns[0])), "device_ns", aside)
+        scale = self.steady_ns / whole_ns if whole_ns > 0 else 1.0
+        weights = np.fmax(self._numbers["latency_ns"], device_ns * scale)
+        ties = np.arange(len(weights), 0, -1) / len(weights)
+        return np.nan_to_num(weights) + _TIE * self.steady_ns * ties
+
+    def _recurring(self, parent: Ints) -> NDArray[np.bool_]:
+        """Return whether each group is one of several small siblings of one name."""
+        alone = np.bincount(parent[1:], minlength=len(parent)) == 0
+        limits_ns = np.where(alone, _TELLING, _LARGE) * self.steady_ns
+        small = pl.Series(self._weights < limits_ns) & ~self._kinds.is_in(_MODULES)
+        siblings = self._table.select("kind", "label", parent=parent, small=small)
+        often = pl.sum("small").over("parent", "kind", "label") >= _MUCH
+        return siblings.select(pl.col("small") & often).to_series().to_numpy()
+
+    def judge(self, least_ns: float) -> None:
+        """Set the weight below which spans and self times have no row."""
+        self._least_ns = least_ns
+        # Where there is room for small spans, there is for operators of small layers.
+        self._telling_ns = min(_TELLING / _LARGE * least_ns, _TELLING * self.steady_ns)
+        self._own_least_ns = (_TELLING if least_ns else 0.01) * self.steady_ns
+        self._part_least_ns = max(least_ns, 0.01 * self.steady_ns)
+
+    def fill(self, rows: int) -> Tree:
+        """Return a tree of up to `rows` rows, with smaller spans as long as there are rows."""
+        self.judge(_LARGE * self.steady_ns)
+        best = self.grow(rows)
+        # A group has a row only where all those above have.
+        sizes = self._ranks.copy()
+        for level in self._levels[1:]:
+            sizes[level] = np.minimum(sizes[level], sizes[self._parent[level]])
+        sizes = np.sort(sizes)[::-1]
+        # So many of the largest groups fit, and with so many no tree was too large as yet.
+        fits, most = int((sizes >= self._least_ns).sum()), len(sizes)
+        guess, full = max(rows, fits + 1), rows * (1 - _UNUSED)
+        while best.hidden and not best.crowded and fits < most and best.size < full:
+            number = min(guess, most)
+            self.judge(float(sizes[number - 1]))
+            tree = self.grow(rows)
+            if tree.crowded:
+                most = number - 1
+            else:
+                best, fits = tree, number
+            guess = 2 * fits if most == len(sizes) else (fits + most + 1) // 2
+        return best
 
     @property
     def calls(self) -> int:
         """Number of occurrences that all spans stand for."""
         return int(self._counts.sum())
 
-    def grow(self, rows: int) -> Node:
-        """Return the root with up to `rows - 1` rows below, the largest spans opened first."""
+    def grow(self, rows: int) -> Tree:
+        """Return a tree of up to `rows` rows, the largest spans opened first."""
         root = self._node(0)
         left, ticket = rows - 1, count()
+        self._hidden = self._crowded = False
         # A tree of few rows needs shorter lists.
         fewest = max(3, min(_FEWEST, rows // 4))
         heap = [(0.0, next(ticket), root)] if self._order.size else []
@@ -197,6 +262,7 @@ class _Builder:
                     child.children = []
                 taken = len(children)
             if taken > left:
+                self._crowded = True
                 continue
             node.children = children
             left -= taken
@@ -204,7 +270,7 @@ class _Builder:
                 score = self._score(child)
                 if score > 0:
                     heapq.heappush(heap, (-score, next(ticket), child))
-        return root
+        return Tree(root, self._hidden, self._crowded or bool(heap))
 
     def flatten(self, root: Node) -> Iterator[Row]:
         """Yield rows from the root down, without recursion: call stacks can be deep."""
@@ -273,15 +339,15 @@ class _Builder:
         if node.kind in SUMS:
             return 0.0
         weight = float(self._weights[node.groups].sum())
-        if self._least_ns and weight < self._least_ns:
-            self.hidden |= bool(below.size)
+        if self._least_ns and self._ranks[node.groups].sum() < self._least_ns:
+            self._hidden |= bool(below.size)
             return 0.0
         if not below.size:  # of data loading, say, the functions may be known
             return weight if node.kind == "region" else 0.0
         modules = (self._kinds[below].is_in(_MODULES)).any()
         told = modules or node.kind not in _MODULES or not self._least_ns
-        if not told and weight < _TELLING * self._steady_ns:
-            self.hidden = True
+        if not told and weight < self._telling_ns:
+            self._hidden = True
             return 0.0
         return max(weight, 1e-9) * (1.0 if modules else _OPERATOR_WEIGHT)
 
@@ -294,16 +360,17 @@ class _Builder:
         if not below.size:
             return [function for own in self._own(node) for function in self._functions(own)]
         weights = self._weights[below]
-        shown = weights >= self._least_ns
+        shown = self._ranks[below] >= self._least_ns
         # A rest of a single group would be no shorter than a row of its own.
         if (~shown).sum() == 1 and shown.any():
             shown[:] = True
-        self.hidden |= not shown.all()
+        self._hidden |= not shown.all()
         if shown.sum() > most:
+            self._crowded = True
             shown[np.argsort(-weights, kind="stable")[most - 2 :]] = False
         children = [self._node(group) for group in below[shown].tolist()]
         summed = self._summed(below[~shown], most - len(children) - 1)
-        tiny = self._least_ns / 2
+        tiny = min(self._least_ns, _LARGE * self.steady_ns) / 2
         children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
         self._named_apart(children)
         children += self._own(node)
@@ -347,8 +414,10 @@ class _Builder:
         latencies = np.nan_to_num(self._numbers["latency_ns"][below])
         largest = int(latencies.argmax())
         called = int(below[largest])
-        others = latencies.sum() - latencies[largest]
-        alone = len(below) == 1 or others < self._least_ns
+        # What else it called may keep a device busy, and the host only for a moment.
+        others = np.delete(self._weights[below], largest).sum()
+        little_ns = max(self._least_ns, _LARGE * self.steady_ns) if self._least_ns else 0.0
+        alone = len(below) == 1 or others < little_ns
         once = self._counts[called] == self._counts[group]
         whole = np.nan_to_num(self._numbers["latency_ns"][group])
         enough = latencies[largest] >= _CHAIN_SHARE * whole
@@ -377,7 +446,9 @@ class _Builder:
 
     def _rest(self, groups: Ints) -> Node:
         kinds = self._table[groups].group_by("kind", maintain_order=True).agg(pl.len())
-        word = "small" if self._weights[groups].max() < self._least_ns else "more"
+        # Of equal ones only the first may have had a row.
+        alike = self._ranks[groups].max() >= self._least_ns - 2 * _TIE * self.steady_ns
+        word = "more" if alike else "small"
         name = ", ".join(
             counted(number, NOUNS.get(kind, kind)).replace(" ", f" {word} ", 1)
             for kind, number in kinds.sort("len", descending=True, maintain_order=True).rows()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,11 +148,13 @@ class Outline:
         rows: The rows.
         spans: Number of spans of the trace.
         calls: Number of occurrences that these stand for.
+        more: Whether a tree of more rows would show more.
     """
 
     rows: tuple[Row, ...]
     spans: int
     calls: int
+    more: bool = False
 
     def without(
         self, reasons: Collection[Inexact], kinds: Collection[str] | None = None
@@ -207,6 +210,23 @@ class Node:
     totals: dict[str, float]
     children: list[Node] = field(default_factory=list)
     inexact: int = 0
+
+
+class Tree(NamedTuple):
+    """A tree: its root, and whether something small, or for lack of rows, is left out."""
+
+    root: Node
+    hidden: bool
+    crowded: bool
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        stack, rows = [self.root], 0
+        while stack:
+            rows += 1
+            stack.extend(stack.pop().children)
+        return rows
 
 
 def left_over(latency_ns: float, margin_ns: float, around: dict[str, float]) -> dict[str, float]:

@@ -30,6 +30,7 @@ _NARROWEST, _WIDEST = 40, 140
 _NARROWEST_NAME = 12  # cells of a name, however wide the numbers beside it are
 _WARNS, _SLOWEST = "⚠ ", "◀ slowest layer"
 _LONGEST_FILE = 40  # characters of a path that a command repeats
+_MORE = 200  # rows of the larger tree that the line below a tree names
 _SPARSE = 60  # columns from which on there is room for latencies per step
 
 Cells = tuple[str, ...]
@@ -60,7 +61,7 @@ def text(
     *,
     width: int | None = None,
     rows: int | None = 60,
-    smallest: float = 0.01,
+    smallest: float | None = None,
     show: Show | None = None,
 ) -> str:
     """Return the tree of a trace below its headline and warnings.
@@ -70,7 +71,8 @@ def text(
         metadata: `trace.metadata`, of which `name`, `warnings` and `levels` are used.
         width: Columns to fill; None for those of the terminal, or 100 without one.
         rows: About how many rows the tree has at most; None for all.
-        smallest: Fraction of the model's latency below which a span is only counted.
+        smallest: Share of latency and device time below which a span is only counted; None: as
+            small as there are rows for.
         show: What else to show.
     """
     show = show or Show()
@@ -101,18 +103,25 @@ def text(
     elif show.overhead:
         for line in note_lines(metadata):
             lines += ["", *_wrapped(line, width)]
-    lines += _next(drawn, width, show)
+    lines += _next(drawn, width, show, more=_MORE if rows is None or rows < _MORE else 5 * rows)
     return "\n".join(lines)
 
 
-def _next(drawn: Outline, width: int, show: Show) -> Iterator[str]:
-    """Yield the lines below the tree: what to look at next, and how to see more."""
+def _next(drawn: Outline, width: int, show: Show, more: int) -> Iterator[str]:
+    """Yield the lines below the tree: what to look at next, and how to see more.
+
+    Args:
+        drawn: The tree.
+        width: Columns to fill.
+        show: What to show.
+        more: Rows that show more of the tree, if there is more.
+    """
     commands = []
     file = _short(show)
     if file:
         commands.append((f"xsp report {file} --open", "all layers, operators and advice"))
-    if drawn.cut:
-        how = f"xsp show {file} --rows 200" if show.file else "trace.tree(rows=200)"
+    if drawn.more:
+        how = f"xsp show {file} --rows {more}" if show.file else f"trace.tree(rows={more})"
         commands.append((how, f"more of this tree ({drawn.contents})"))
     if show.advice or commands:
         yield from ("", "Look next:")

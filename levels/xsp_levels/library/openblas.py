@@ -105,8 +105,8 @@ class OpenBlas:
         """Return why OpenBLAS cannot be observed here, or None if it can."""
         if os.environ.get(_OPT_IN) != "1":
             return (
-                "off, for its probes take up to seconds for every visit; set XSP_OPENBLAS=1 "
-                "to see the calls that NumPy and SciPy make"
+                "off, because its probes can take seconds; set XSP_OPENBLAS=1 to see the calls "
+                "of NumPy and SciPy"
             )
         found = _loaded()
         if not found:

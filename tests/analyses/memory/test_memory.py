@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from samples import Node, layer, op, pipeline, trace
 
 import xsp
-from xsp.analyses import allocations_by_operator, memory_by_layer, memory_peak
+from xsp.analyses import layer_memory, memory_peak, operator_memory_allocation
 from xsp.answer.analyses.memory.held import held
 from xsp.answer.analyses.tree import Tree
 from xsp.trace import Trace
@@ -71,7 +71,7 @@ def test_temporaries_are_those_of_the_operator_that_frees_them() -> None:
     output = with_memory(op("aten::empty"), [40])
     conv = with_memory(op("aten::mkldnn_convolution", copy, output), [80, 40, -80])
     wrapper = with_memory(op("aten::conv2d", conv), [80, 40, -80])
-    table = allocations_by_operator(trace(pipeline("predict", wrapper)))
+    table = operator_memory_allocation(trace(pipeline("predict", wrapper)))
     rows = {row["operator"]: row for row in table.iter_rows(named=True)}
     assert table["operator"][0] == "aten::mkldnn_convolution"
     assert rows["aten::mkldnn_convolution"]["temporary_bytes"] == 80
@@ -87,7 +87,7 @@ def test_parameters_of_modules_called_inside_belong_to_these() -> None:
     again = with_memory(layer("fc", "Linear", module_path="fc", parameter_bytes=400), [64])
     about: dict[str, Any] = {"module_path": "", "parameter_bytes": 500, "buffer_bytes": 12}
     net = with_memory(layer("net", "Net", inner, again, **about), [64, 64, 8, -64])
-    table = memory_by_layer(trace(pipeline("predict", net)))
+    table = layer_memory(trace(pipeline("predict", net)))
     rows = {row["layer"]: row for row in table.iter_rows(named=True)}
     assert rows[""]["parameter_bytes"] == 100
     assert rows[""]["buffer_bytes"] == 12
@@ -100,7 +100,7 @@ def test_sizes_that_are_not_recorded_are_null() -> None:
     node = layer("fc", "Linear", op("aten::mm"), module_path="fc")
     node.attributes |= {"allocated_bytes": 10, "freed_bytes": 0, "buffer_bytes": None}
     measured = trace(pipeline("predict", node))
-    assert memory_by_layer(measured)["buffer_bytes"].to_list() == [None]
+    assert layer_memory(measured)["buffer_bytes"].to_list() == [None]
     assert not memory_peak(measured)["recorded"].any()
     with pytest.raises(xsp.AnalysisError, match="no allocations: measure with levels=2"):
         memory_peak(trace(pipeline("predict", op("aten::mm"))))
@@ -129,9 +129,9 @@ def test_the_peak_of_a_real_model_is_the_layer_with_the_largest_input_and_output
 
 
 def test_the_layers_of_a_real_model_have_their_parameters_and_activations(mlp: Trace) -> None:
-    table = memory_by_layer(mlp).filter(pl.col("layer") != "")
+    table = layer_memory(mlp).filter(pl.col("layer") != "")
     assert table["parameter_bytes"].to_list() == [
         (128 * 256 + 256) * 4, 0, (256 * 512 + 512) * 4, (512 * 2 + 2) * 4,
     ]  # fmt: skip
     assert table["kept_bytes"].to_list() == [SMALL, SMALL, LARGE, 64 * 2 * 4]
-    assert memory_by_layer(mlp)["parameter_bytes"][0] == 0
+    assert layer_memory(mlp)["parameter_bytes"][0] == 0

@@ -7,6 +7,7 @@ the trace must have. `ALL` lists them in the order of the gallery, docs/analyses
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from xsp.answer.analyses.advice.advice import advice
@@ -46,22 +47,22 @@ from xsp.answer.analyses.layer.layer_memory_by_type import layer_memory_by_type
 from xsp.answer.analyses.layer.layer_thirds import layer_thirds
 from xsp.answer.analyses.layer.layer_type_distribution import layer_type_distribution
 from xsp.answer.analyses.layer_type import layer_types as layer_types
-from xsp.answer.analyses.memory.allocations_by_operator import allocations_by_operator
-from xsp.answer.analyses.memory.memory_by_layer import memory_by_layer
+from xsp.answer.analyses.memory.layer_memory import layer_memory
 from xsp.answer.analyses.memory.memory_peak import memory_peak
 from xsp.answer.analyses.memory.memory_timeline import memory_timeline
+from xsp.answer.analyses.memory.operator_memory_allocation import operator_memory_allocation
 from xsp.answer.analyses.model.evaluation import batch_of as batch_of
 from xsp.answer.analyses.model.model_information import model_information
 from xsp.answer.analyses.model.model_roofline import model_roofline
 from xsp.answer.analyses.model.optimal_batch import optimal_batch
 from xsp.answer.analyses.model.step_latency import step_latency
 from xsp.answer.analyses.structure.attribution import attribution
-from xsp.answer.analyses.structure.by_layer_type import by_layer_type
-from xsp.answer.analyses.structure.by_module import by_module
-from xsp.answer.analyses.structure.by_operator import by_operator
-from xsp.answer.analyses.structure.by_primitive import by_primitive
+from xsp.answer.analyses.structure.layer_type_work import layer_type_work
+from xsp.answer.analyses.structure.level_latency import level_latency
+from xsp.answer.analyses.structure.module_latency import module_latency
+from xsp.answer.analyses.structure.operator_latency import operator_latency
+from xsp.answer.analyses.structure.primitive_latency import primitive_latency
 from xsp.answer.analyses.structure.side_by_side import side_by_side
-from xsp.answer.analyses.structure.time_by_level import time_by_level
 from xsp.answer.analyses.tree import Tree as Tree
 from xsp.answer.analyses.work import with_peak
 
@@ -87,11 +88,11 @@ ALL: tuple[Analysis[Any], ...] = (
     layer_kernel_metrics,
     layer_device_time,
     layer_roofline,
-    time_by_level,
-    by_layer_type,
-    by_module,
-    by_operator,
-    by_primitive,
+    level_latency,
+    layer_type_work,
+    module_latency,
+    operator_latency,
+    primitive_latency,
     side_by_side,
     attribution,
     device_time,
@@ -106,21 +107,30 @@ ALL: tuple[Analysis[Any], ...] = (
     verdict,
     memory_peak,
     memory_timeline,
-    memory_by_layer,
-    allocations_by_operator,
+    layer_memory,
+    operator_memory_allocation,
     advice,
 )
+
+# Names of earlier versions.
+by_layer_type, by_module, by_operator = layer_type_work, module_latency, operator_latency
+by_primitive, time_by_level = primitive_latency, level_latency
+memory_by_layer, allocations_by_operator = layer_memory, operator_memory_allocation
+FORMER: Mapping[str, Analysis[Any]] = {
+    "by-layer-type": by_layer_type,
+    "by-module": by_module,
+    "by-operator": by_operator,
+    "by-primitive": by_primitive,
+    "time-by-level": time_by_level,
+    "memory-by-layer": memory_by_layer,
+    "allocations-by-operator": allocations_by_operator,
+}
 
 __all__ = [
     "ALL",
     "Analysis",
     "advice",
-    "allocations_by_operator",
     "attribution",
-    "by_layer_type",
-    "by_module",
-    "by_operator",
-    "by_primitive",
     "collectives",
     "communication",
     "copies",
@@ -139,23 +149,28 @@ __all__ = [
     "layer_kernels",
     "layer_latency",
     "layer_latency_by_type",
+    "layer_memory",
     "layer_memory_allocation",
     "layer_memory_by_type",
     "layer_roofline",
     "layer_thirds",
     "layer_type_distribution",
-    "memory_by_layer",
+    "layer_type_work",
+    "level_latency",
     "memory_peak",
     "memory_timeline",
     "model_information",
     "model_roofline",
+    "module_latency",
+    "operator_latency",
+    "operator_memory_allocation",
     "operator_roofline",
     "optimal_batch",
+    "primitive_latency",
     "rank_imbalance",
     "side_by_side",
     "step_latency",
     "stream_queue",
-    "time_by_level",
     "verdict",
     "with_peak",
 ]

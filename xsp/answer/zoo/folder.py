@@ -381,8 +381,8 @@ def _table(path: Path) -> tuple[pl.DataFrame, tuple[str, ...]]:
         complete = frame.with_columns(*known, *empty).select(*SCHEMA, *more)
     except (*DAMAGE, ValueError) as error:
         raise TraceFormatError(
-            f"{path} is damaged, or no table of a zoo's results: choose another folder, or delete "
-            f"it to measure all anew ({error})"
+            f"{path} is damaged, or is no table of a zoo's results ({error}). Choose another "
+            "folder, or delete the file to measure all models again."
         ) from error
     if path.name == _OF_SWEEP:
         return with_best(complete), ()

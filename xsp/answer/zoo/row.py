@@ -17,12 +17,12 @@ import polars as pl
 from xsp import __version__
 from xsp.answer.analyses import (
     Analysis,
-    by_layer_type,
-    by_primitive,
     device_time,
     layer_thirds,
+    layer_type_work,
     model_information,
     model_roofline,
+    primitive_latency,
 )
 from xsp.answer.zoo.task import Point, Task, basis_text, machine_of
 from xsp.layer_type import MEANINGS, LayerType
@@ -109,7 +109,7 @@ _TIMES = {
     "throughput_per_s": Column("Samples per second: the batch size over the latency.", _NUMBER),
     "throughput_low_per_s": Column("Lower end of its 95 % interval.", _NUMBER),
     "throughput_high_per_s": Column("Upper end of its 95 % interval.", _NUMBER),
-    "runs": Column("Steps that the latency rests on.", _COUNT),
+    "runs": Column("Number of steps behind the latency.", _COUNT),
     "optimal_batch": Column(
         "Best batch of this model, settings and machine: the smallest of which a doubling raises "
         "the throughput by no more than 5 %. One alone is the best where a larger one ran out of "
@@ -193,7 +193,7 @@ _PLACE = {
     "gpu": Column("Name of the GPU, or of several; null where there is none.", _TEXT),
     "xsp_version": Column("Version of xsp that measured.", _TEXT),
     "basis": Column(
-        "As JSON what the result rests on beside: target, plan, versions, machine.", _TEXT
+        "What else the result depends on, as JSON: target, plan, versions, machine.", _TEXT
     ),
 }
 
@@ -261,7 +261,7 @@ def _of_model(trace: Trace) -> Row:
 
 def _of_types(trace: Trace) -> Row:
     """Return the share of each type of layer: 0 of types that the model has not."""
-    table = by_layer_type(trace)
+    table = layer_type_work(trace)
     shares = dict(table.select("layer_type", "share_pct").iter_rows())
     if not table.height or any(share is None for share in shares.values()):
         return {}
@@ -271,7 +271,7 @@ def _of_types(trace: Trace) -> Row:
 
 
 def _of_primitives(trace: Trace) -> Row:
-    table = _asked(by_primitive, trace)
+    table = _asked(primitive_latency, trace)
     if table is None:
         return {}
     shares: dict[str, float] = {}

@@ -452,7 +452,7 @@ def _by_type(results: pl.DataFrame) -> pl.DataFrame:
     return _named(long.filter(pl.col("share_pct") > 0), best)
 
 
-def _by_primitive(results: pl.DataFrame) -> pl.DataFrame:
+def _primitive_latency(results: pl.DataFrame) -> pl.DataFrame:
     best = best_rows(results)
     texts = best.select("entry", "primitives").drop_nulls()
     rows = [
@@ -475,7 +475,7 @@ layer_types = ZooTable(
     "layer-types", "Which types of layer take the time?", _SHARES_COLUMNS, _by_type
 )
 primitives = ZooTable(
-    "primitives", "Which library primitives take the time?", _SHARES_COLUMNS, _by_primitive
+    "primitives", "Which library primitives take the time?", _SHARES_COLUMNS, _primitive_latency
 )
 
 

@@ -280,10 +280,8 @@ def _cost_outlier(evidence: Evidence) -> TraceWarning | None:
             "share-outlier",
             f"recording one {pass_.name} span costs {duration(float(value[worst]))} in "
             f"`{evidence.names(rows)[worst]}`, {duration(cost.per_span.pooled_ns)} elsewhere: "
-            "times in "
-            f"{counted(int(matters.sum()), 'such span')} are less certain. Measure longer if you "
-            "need "
-            "them.",
+            f"times in {counted(int(matters.sum()), 'such span')} are less certain. Measure longer "
+            "if you need them.",
         )
     return None
 
@@ -296,8 +294,7 @@ def _wide_interval(evidence: Evidence) -> TraceWarning | None:
         return TraceWarning(
             "wide-interval",
             "the model ran only once, so the error of its time is unknown. Use more steps, --runs "
-            "or a "
-            "larger --budget.",
+            "or a larger --budget.",
         )
     wide = []
     if half[ROOT] > _WIDE:

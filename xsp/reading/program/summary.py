@@ -156,15 +156,15 @@ def sentences(
 ) -> list[str]:
     """Write the sentences that stand above the views of a program's trace."""
     if not groups:
-        evaluated = "evaluated: no model was called"
+        called = "called: no model"
     else:
         about = "~" if forest.weight.max(initial=1.0) > 1.0 else ""
         parts = [f"{about}{group['calls']:,} × {group['name']}" for group in groups[:_NAMED]]
         more = len(groups) - _NAMED
         parts += [f"{counted(more, 'further group')}"] if more > 0 else []
-        evaluated = f"evaluated: {', '.join(parts)}"
+        called = f"called: {', '.join(parts)}"
     found = [
-        evaluated,
+        called,
         _outside(naming, forest),
         _watched(record),
         _generation(groups, naming, forest),
@@ -193,12 +193,12 @@ def _watched(record: ProgramRecord) -> str:
     part = 1.0 - out / max(record.end_ns - record.begin_ns, 1)
     if len(outs) == 1 and outs[0] is record.windows[-1]:  # by `schedule`, or the log was full
         return (
-            f"watched: {percent(part)} of the time; then the hooks were out, and what was called "
-            "is time outside of steps"
+            f"profiled: {percent(part)} of the time, then xsp took its hooks out; later calls "
+            "count as time outside of steps"
         )
     return (
-        f"watched: {percent(part)} of the time, so that the program is slowed by 1 % at most; "
-        "counts and times of what lies between (~) are told from that"
+        f"profiled: {percent(part)} of the time, so that your program slows down by 1 % at most; "
+        "xsp extrapolates counts and times of the rest (~)"
     )
 
 

@@ -75,7 +75,7 @@ def _limits(root: Path = _ROOT) -> Iterator[str]:
     throttled = max((_throttled(group) for group in cpu_groups(root)), default=0)
     yield (
         f"The control group may use {quota:g} cores' time and has been stopped for using more "
-        f"{throttled} times: whoever exceeds it waits up to 0.1 s. Remedy: give the container "
+        f"{throttled} times, for up to 0.1 s each. Remedy: give the container "
         "whole cores (docker: --cpuset-cpus instead of --cpus; Kubernetes: the static CPU policy)."
     )
 

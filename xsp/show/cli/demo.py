@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -21,7 +22,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@output_option("Where to write the page.  [default: xsp-demo.html]")
+@output_option("File for the page.  [default: xsp-demo.html]")
 @click.option("--rows", type=click.IntRange(min=1), default=30, show_default=True, metavar="N")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def demo(output: Path | None, rows: int, *, opens: bool) -> None:
@@ -32,7 +33,11 @@ def demo(output: Path | None, rows: int, *, opens: bool) -> None:
     from xsp.trace import load  # noqa: PLC0415
 
     trace = load(TRACE)
-    terminal.show(trace.tree(rows=rows))
+    # The file lies among those of the installation: commands with its path would help nobody.
+    object.__setattr__(trace, "_file", "")
+    terminal.show(
+        re.sub(r"trace\.tree\(rows=(\d+)\)", r"xsp demo --rows \1", trace.tree(rows=rows))
+    )
     to = output or Path("xsp-demo.html")
     if output is None and not os.access(".", os.W_OK):
         to = Path(tempfile.gettempdir()) / to

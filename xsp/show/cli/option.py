@@ -40,7 +40,7 @@ model_options = options(
     click.option(
         "--batch", type=click.IntRange(min=1), help="Batch size of a model.  [default: 1]"
     ),
-    click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]"),
+    click.option("--device", help="Device that runs a model: cpu, cuda, cuda:1.  [default: cpu]"),
     click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD."),
     click.option(
         "--framework",
@@ -85,6 +85,15 @@ span_options = options(
         "[default: 2000; for Perfetto and Parquet all]",
     ),
     click.option("--full", is_flag=True, help="Export every span."),
+)
+
+# What a tree shows beside times, shares and names: arguments of `Trace.tree`.
+tree_options = options(
+    click.option(
+        "--errors", is_flag=True, help="Show the error of each time, and why it is not exact."
+    ),
+    click.option("--overhead", is_flag=True, help="Show the overhead removed from each row."),
+    click.option("--warnings", is_flag=True, help="Show all warnings and notes."),
 )
 
 timeline_option = click.option(

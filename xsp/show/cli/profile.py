@@ -25,6 +25,7 @@ from xsp.show.cli.option import (
     spec_of,
     target_failures,
     timeline_option,
+    tree_options,
     usage,
 )
 
@@ -87,7 +88,7 @@ _GROUPS = {
     "What": ("levels", "batch", "device", "train", "framework", "compiled", "precision", "inputs",
              "threads"),
     "How long": ("runs", "budget", "isolate"),
-    "Output": ("output", "as_json", "exports"),
+    "Output": ("output", "as_json", "errors", "overhead", "warnings", "exports"),
     "Advanced": ("synchronous", "statistic", "timeline", "max_spans", "full", "help"),
 }  # fmt: skip
 
@@ -148,8 +149,9 @@ class _Grouped(TargetCommand):
     is_flag=True,
     hidden=True,  # as earlier versions called `--synchronous`
 )
-@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@output_option("File for the trace.  [default: NAME.xsp; with --json: nowhere]")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
+@tree_options
 @timeline_option
 @click.option(
     "--export",
@@ -214,7 +216,7 @@ def _measured(spec: Spec, settings: Settings, options: dict[str, Any]) -> int:
         try:
             saved = _save(trace, spec, options)
         finally:  # a trace that cannot be saved is shown all the same
-            terminal.show(terminal.as_json(shown) if options["as_json"] else str(shown))
+            terminal.show(terminal.as_json(shown) if options["as_json"] else _tree(shown, options))
         if saved:
             terminal.say(saved)
         deliver(shown, options["exports"], options)
@@ -376,7 +378,7 @@ def _ended(  # what to show and save, and how the script ended
         try:
             saved = _save(trace, spec, options)
         finally:
-            terminal.say(f"{shown}\n{saved}".rstrip("\n"))
+            terminal.say(f"{_tree(shown, options)}\n{saved}".rstrip("\n"))
         deliver(shown, options["exports"], options)
     except ExportError as error:
         code = terminal.fail(str(error), code or exit_code.of_export(error))
@@ -426,6 +428,11 @@ def _functions(spec: Spec, ending: Ending) -> str:
 def _shown(trace: Trace, options: dict[str, Any]) -> Trace:
     """Return the trace to print and export, with the timeline that the user chose."""
     return trace.as_measured() if options["timeline"] == "measured" else trace
+
+
+def _tree(trace: Trace, options: dict[str, Any]) -> str:
+    """Return the tree of a trace, with the columns that the user chose."""
+    return trace.tree(**{name: options[name] for name in ("errors", "overhead", "warnings")})
 
 
 def _output(spec: Spec, options: dict[str, Any]) -> Path | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from xsp.show.cli import terminal
-from xsp.show.cli.option import output_option
+from xsp.show.cli.option import output_option, tree_options
 
 if TYPE_CHECKING:
     from xsp.trace import Trace
@@ -35,6 +35,7 @@ Examples:
   xsp import resnet50.pt.trace.json.gz
   xsp import rank0.json.gz rank1.json.gz -o ranks.xsp
   xsp import report.sqlite --whole
+  xsp import report.sqlite --warnings       everything that you should know of the numbers
   xsp show trace.json.gz                    the tree alone
   xsp export trace.json.gz                  to Jaeger, or where --to says
 """
@@ -42,7 +43,7 @@ Examples:
 
 @click.command("import", help=_HELP, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@output_option("Where to save the trace.  [default: NAME.xsp; with --json: nowhere]")
+@output_option("File for the trace.  [default: NAME.xsp; with --json: nowhere]")
 @click.option(
     "--batch",
     type=click.IntRange(min=1),
@@ -50,6 +51,7 @@ Examples:
 )
 @click.option("--whole", is_flag=True, help="The whole recording, not a typical one of its steps.")
 @click.option("--json", "as_json", is_flag=True, help="Print the spans as JSON, not the tree.")
+@tree_options
 def import_files(
     files: tuple[Path, ...],
     output: Path | None,
@@ -57,6 +59,7 @@ def import_files(
     batch: int | None,
     whole: bool,
     as_json: bool,
+    **columns: bool,
 ) -> None:
     """Read files of other tools."""
     from xsp.machine import check_writable  # noqa: PLC0415
@@ -78,7 +81,7 @@ def import_files(
             raise click.UsageError(f"-o would replace an input file ({to}). Choose another name.")
         check_writable(to)
     trace = read(files, steps=not whole, batch=batch)
-    terminal.show(terminal.as_json(trace) if as_json else str(trace))
+    terminal.show(terminal.as_json(trace) if as_json else trace.tree(**columns))
     if to is not None:
         terminal.say(terminal.saved(trace, to))
 
@@ -91,7 +94,10 @@ def read(files: Sequence[Path], *, steps: bool = True, batch: int | None = None)
         return load(files[0])
     from xsp.reading.importers import read as read_files  # noqa: PLC0415
 
-    return read_files(*files, steps=steps, batch=batch)
+    trace = read_files(*files, steps=steps, batch=batch)
+    if steps:  # the commands below the tree take these files too, and read their steps
+        object.__setattr__(trace, "_file", " ".join(map(str, files)))
+    return trace
 
 
 def _name(files: Sequence[Path]) -> str:

@@ -37,7 +37,7 @@ Examples:
     metavar="N",
     help="Steps on each pass; the records of each are kept.",
 )
-@output_option("Where to save the records.  [default: NAME.xsprec]")
+@output_option("File for the records.  [default: NAME.xsprec]")
 def record(target: str, **options: Any) -> None:
     """Measure TARGET in this process, and keep the raw records of all its levels.
 

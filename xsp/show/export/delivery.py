@@ -140,7 +140,9 @@ def endpoint(destination: str | None = None) -> Endpoint:
         )
     for file in filter(None, (verify, client, key)):
         if parsed.url.startswith("https:") and not os.path.isfile(file):
-            raise ValueError(f"{file!r} is no file with a certificate: mend {_VARIABLE}CERTIFICATE")
+            raise ValueError(
+                f"There is no certificate file {file!r}. Correct {_VARIABLE}CERTIFICATE."
+            )
     return replace(
         parsed,
         headers=parse_env_headers(_variable("HEADERS")[0], liberal=True),

@@ -98,7 +98,7 @@ def export(
         return _to_file(trace, Path(os.fspath(destination)), kind, most, parent)  # type: ignore[call-overload]
     if typical_runs and trace.typical_runs.is_empty():
         raise ValueError(
-            "this trace holds no typical runs: export it without them, or measure anew"
+            "This trace holds no typical runs. Export it without them, or measure again."
         )
     pictures = _pictures(trace, most, parent, typical_runs=typical_runs)
     if kind == "exporter":

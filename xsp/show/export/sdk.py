@@ -41,7 +41,7 @@ def hand_over(pictures: Sequence[Picture], exporter: Any) -> Delivery:
 
     name, trace_id = type(exporter).__name__, pictures[0].trace_id.hex()
     done = Delivery(sum(p.height for p in pictures), 0, 0, name, trace_id)
-    remedy = "The trace is whole: mend the exporter and hand it over again."
+    remedy = "The trace is whole. Correct the exporter and export again."
     for spans in chain.from_iterable(map(_chunks, pictures)):
         try:
             result = _exported(exporter, spans)

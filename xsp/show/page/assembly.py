@@ -24,7 +24,7 @@ from xsp.text import printable
 from xsp.trace import Trace
 
 # Analyses that the first screen is made from.
-_LEVELS, _VERDICT, _ADVICE = "time-by-level", "verdict", "advice"
+_LEVELS, _VERDICT, _ADVICE = "level-latency", "verdict", "advice"
 _AREAS = {
     "model": "Model",
     "layer": "Layers",

@@ -92,7 +92,7 @@ def overview_of(trace: Trace, levels: pl.DataFrame) -> Overview:
 
     Args:
         trace: The trace.
-        levels: What `xsp.analyses.time_by_level` says of the trace.
+        levels: What `xsp.analyses.level_latency` says of the trace.
     """
     metadata = trace.metadata
     # How far the numbers go, as the first line of the printed tree says.
@@ -166,7 +166,7 @@ def _tiles(trace: Trace) -> Iterator[Tile]:
     value, plus_minus, unit = estimate(latency, margin(latency, low, high))
     known = f"95 % interval {trace.metadata.get('intervals', '')}".strip()
     note = known if low is not None else "no interval: too few runs"
-    name = "time of the whole block" if _whole(spans) else "latency of one step"
+    name = "time of the whole program" if _whole(spans) else "latency of one step"
     yield Tile(name, f"{value} {unit}".strip(), f"{plus_minus} {unit}" if plus_minus else "", note)
     samples = samples_of(trace.spans)
     if samples and latency and not _whole(trace.spans):

@@ -20,12 +20,7 @@ if TYPE_CHECKING:
     from xsp.show.plot.gallery import ALL as ALL
     from xsp.show.plot.gallery import (
         advice,
-        allocations_by_operator,
         attribution,
-        by_layer_type,
-        by_module,
-        by_operator,
-        by_primitive,
         communication,
         critical_path,
         device_idle,
@@ -38,22 +33,27 @@ if TYPE_CHECKING:
         layer_kernel_metrics,
         layer_latency,
         layer_latency_by_type,
+        layer_memory,
         layer_memory_allocation,
         layer_memory_by_type,
         layer_roofline,
         layer_thirds,
         layer_type_distribution,
-        memory_by_layer,
+        layer_type_work,
+        level_latency,
         memory_peak,
         memory_timeline,
         model_information,
         model_roofline,
+        module_latency,
+        operator_latency,
+        operator_memory_allocation,
         operator_roofline,
         optimal_batch,
         picture_of,
+        primitive_latency,
         rank_imbalance,
         side_by_side,
-        time_by_level,
         verdict,
     )
     from xsp.show.plot.several import comparison, sweep_curves
@@ -74,12 +74,7 @@ __all__ = [
     "Picture",
     "Plot",
     "advice",
-    "allocations_by_operator",
     "attribution",
-    "by_layer_type",
-    "by_module",
-    "by_operator",
-    "by_primitive",
     "communication",
     "comparison",
     "critical_path",
@@ -93,23 +88,28 @@ __all__ = [
     "layer_kernel_metrics",
     "layer_latency",
     "layer_latency_by_type",
+    "layer_memory",
     "layer_memory_allocation",
     "layer_memory_by_type",
     "layer_roofline",
     "layer_thirds",
     "layer_type_distribution",
-    "memory_by_layer",
+    "layer_type_work",
+    "level_latency",
     "memory_peak",
     "memory_timeline",
     "model_information",
     "model_roofline",
+    "module_latency",
+    "operator_latency",
+    "operator_memory_allocation",
     "operator_roofline",
     "optimal_batch",
     "picture_of",
+    "primitive_latency",
     "rank_imbalance",
     "side_by_side",
     "sweep_curves",
-    "time_by_level",
     "verdict",
     "zoo_accuracy",
     "zoo_layer_types",
@@ -133,6 +133,10 @@ if not TYPE_CHECKING:  # else every misspelt name would pass the type checker
     def __getattr__(name: str) -> Any:
         """Load Bokeh and the module of a name when the name is first used."""
         if name not in __all__ and name not in _HOMES:
+            from xsp.answer.analyses import FORMER  # noqa: PLC0415
+
+            if former := FORMER.get(name.replace("_", "-")):
+                return __getattr__(former.name.replace("-", "_"))
             raise AttributeError(f"module 'xsp.plot' has no attribute {name!r}")
         try:
             home = importlib.import_module(_HOMES.get(name, "xsp.show.plot.gallery"))

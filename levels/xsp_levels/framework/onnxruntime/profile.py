@@ -50,9 +50,8 @@ def read_windows(
     events = read_profile(content).events
     if len(events) >= MOST_EVENTS:
         raise ProviderError(
-            f"ONNX Runtime keeps {MOST_EVENTS:,} events of a session, and {model} had more in a "
-            "visit of the op pass: a step of fewer runs, or of fewer rounds of its loops, "
-            "would change that"
+            f"ONNX Runtime keeps {MOST_EVENTS:,} events of a session, and {model} had more. Make "
+            "a step of fewer runs, or of fewer rounds of its loops."
         )
     nodes = [event for event in events if event.is_node]
     runs = [event for event in events if event.name == RUN]

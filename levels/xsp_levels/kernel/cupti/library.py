@@ -83,7 +83,8 @@ def loaded(found: Iterable[Mapping] | None = None) -> LoadedLibraries:
 def unavailable() -> str | None:
     """Return why CUPTI cannot be used here and a remedy, None if CUPTI can be used."""
     try:
-        return stub.unsupported() or _python_missing() or _driver_missing() or _mismatch()
+        # Without a driver, cupti-python would be of no use.
+        return stub.unsupported() or _driver_missing() or _python_missing() or _mismatch()
     except (OSError, ValueError, AttributeError) as error:
         return f"CUPTI cannot be looked for: {error}"
 

@@ -36,8 +36,7 @@ _NONE = (
     "that exports dnnl_set_verbose"
 )
 _SILENT = (
-    "{}'s oneDNN says nothing in its verbose mode: it was built without "
-    "(ONEDNN_VERBOSE=OFF at build time); a build with it would change that"
+    "{}'s oneDNN was built without its verbose mode (ONEDNN_VERBOSE=OFF). Use a build that has it"
 )
 _NO_TIMESTAMPS = (
     "oneDNN's calls are missing: it was used in verbose mode before without timestamps, and "

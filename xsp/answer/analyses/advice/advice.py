@@ -24,7 +24,7 @@ from xsp.answer.analyses.advice.operator_rule import (
 )
 from xsp.answer.analyses.cell import text_of
 from xsp.answer.analyses.contract import analysis
-from xsp.answer.analyses.structure.by_primitive import by_primitive, is_reference
+from xsp.answer.analyses.structure.primitive_latency import is_reference, primitive_latency
 from xsp.answer.analyses.structure.sums import calls
 from xsp.level import Kind
 from xsp.matching import Ints
@@ -183,7 +183,7 @@ def reference_implementations(case: Case) -> Iterator[Finding]:
     if not len(rows):
         return
     time, reach = case.own(rows, Kind.CALL)
-    table = by_primitive(case.trace)
+    table = primitive_latency(case.trace)
     rates = table.filter(~pl.col("reference"))["flops_per_s"].drop_nulls().to_list()
     flops = sum(table.filter("reference")["flops"].drop_nulls().to_list())
     least, rate = (1e9 * flops / max(rates), max(rates)) if rates and flops else (0.0, 0.0)
@@ -218,7 +218,7 @@ def layout_conversions(case: Case) -> Iterator[Finding]:
             "xsp.compare(trace, xsp.measure(model.to(memory_format=torch.channels_last), "
             "x.to(memory_format=torch.channels_last), levels=3))"
             if convolves
-            else "xsp analyze FILE by-primitive, after the change"
+            else "xsp analyze FILE primitive-latency, after the change"
         )
         yield _conversion(case, activations, "layout conversion", "activations", advice, verify)
     packed = np.flatnonzero(converts & weights)

@@ -60,11 +60,11 @@ _LIMITS: Mapping[str, _Limit] = {
     ),
     "library-bound": _Limit(
         "Ask less of the libraries: smaller types, fewer operations, or another number of threads.",
-        "xsp analyze FILE by-primitive",
+        "xsp analyze FILE primitive-latency",
     ),
     "operator-bound": _Limit(
         "Look for faster forms of the operators that take most of the time.",
-        "xsp analyze FILE by-operator",
+        "xsp analyze FILE operator-latency",
     ),
     "framework-bound": _Limit(
         "Do more in each operator: a larger batch, or torch.compile.",

@@ -100,7 +100,9 @@ def models(pattern: str = "") -> tuple[str, ...]:
     found = importlib.util.find_spec("keras")
     if found is None or found.origin is None:
         require("keras", f"keras:{pattern or '*'}")
-        raise MeasurementError("keras is no package that names its models: install it anew")
+        raise MeasurementError(
+            "This Keras does not list its models. Reinstall it: pip install --force-reinstall keras"
+        )
     exports = Path(found.origin).parent / "applications" / "__init__.py"
     names = [alias.asname or alias.name for alias in _imported(exports)]
     models = sorted(name for name in names if name[0].isupper())

@@ -117,9 +117,8 @@ def _providers(spec: Spec) -> list[Any]:
         )
     if name not in here:
         raise MeasurementError(
-            f"the execution provider {name} is not to be had: this build of ONNX Runtime "
-            f"{ort.__version__} has {', '.join(here)}. Install the build that has it, or measure "
-            "on the CPU (--device cpu)"
+            f"ONNX Runtime {ort.__version__} has no execution provider {name} here (it has "
+            f"{', '.join(here)}). Install the build that has it, or use --device cpu."
         )
     chosen = (name, {"device_id": number}) if number else name
     return [chosen] if name == _CPU else [chosen, _CPU]

@@ -163,7 +163,10 @@ def _near(name: str) -> str:
 
 
 def _names(analysis: Analysis[Any]) -> tuple[str | None, ...]:
-    return analysis.name, analysis.name.replace("-", "_"), analysis.paper
+    from xsp.answer.analyses import FORMER  # noqa: PLC0415
+
+    names = [analysis.name, *(name for name, each in FORMER.items() if each is analysis)]
+    return *names, *(name.replace("-", "_") for name in names), analysis.paper
 
 
 def _joining(files: list[Path]) -> str:

@@ -30,7 +30,7 @@ _SUFFIXES = (".gz", ".json", ".xsp", ".pb", ".xplane", ".sqlite", ".csv", ".rpd"
 
 @click.command(help=_HELP, epilog=_EPILOG)
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@output_option("Where to write the page.  [default: NAME.html, of several files report.html]")
+@output_option("File for the page.  [default: NAME.html, of several files report.html]")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def report(files: tuple[Path, ...], output: Path | None, *, opens: bool) -> None:
     """Write a page on traces."""

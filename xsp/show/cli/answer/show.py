@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from xsp.show.cli import terminal
+from xsp.show.cli.option import tree_options
 from xsp.show.cli.reading import FILE, read
 
 _EPILOG = """\b
@@ -29,11 +30,7 @@ Examples:
     help="About how many rows to print.",
 )
 @click.option("--all", "everything", is_flag=True, help="Print every span.")
-@click.option(
-    "--errors", is_flag=True, help="Show the error of each time, and why it is not exact."
-)
-@click.option("--overhead", is_flag=True, help="Show the overhead removed from each row.")
-@click.option("--warnings", is_flag=True, help="Show all warnings and notes.")
+@tree_options
 @click.option("--whole", is_flag=True, help="Of other tools' files: the whole, not a typical step.")
 @click.option("--json", "as_json", is_flag=True, help="Print metadata and spans as JSON.")
 def show(

@@ -103,17 +103,34 @@ def _chosen(columns: Cells, names: list[str], numbers: set[str], sort: str | Non
 
     A text for which there is no room lets the columns on its right in; a number does not.
     """
-    texts = [name for name in names if name not in numbers]
-    key = next((name for name in texts if name in _NAMES), next(iter(texts), names[0]))
     measures = [name for name in names if name in numbers]
     timed = [name for name in measures if name.endswith(_MEASURES)]
-    kept = {key, sort or key, *(timed or measures)[:1]} & set(names)
+    keys = _keys(columns, [name for name in names if name not in numbers]) or names[:1]
+    kept = {*keys, sort or keys[0], *(timed or measures)[:1]} & set(names)
     for name in names:
         if _wide(columns, [*kept - {name}, name], numbers) <= terminal.width():
             kept.add(name)
         elif name in numbers and name not in kept:
             break
     return [name for name in names if name in kept]
+
+
+def _keys(columns: Cells, texts: list[str]) -> list[str]:
+    """Return the column that names a row, or else the first texts that tell all rows apart.
+
+    >>> _keys({"phase": ["a", "a"], "type": ["x", "y"], "more": ["p", "q"]}, ["phase", "type"])
+    ['type']
+    """
+    named = [name for name in texts if name in _NAMES]
+    if named:
+        return named[:1]
+    keys: list[str] = []
+    known = 1
+    for name in texts:
+        different = len(set(zip(*(columns[each] for each in (*keys, name)), strict=True)))
+        if different > known:
+            keys, known = [*keys, name], different
+    return keys or texts[:1]
 
 
 def _wide(columns: Cells, names: list[str], numbers: set[str], *, whole: bool = False) -> int:

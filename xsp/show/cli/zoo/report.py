@@ -37,7 +37,7 @@ _TABLES = (
 
 @click.command(help=_HELP, epilog=_EPILOG)
 @click.argument("results", type=click.Path(exists=True, path_type=Path), metavar="RESULTS")
-@output_option("Where to write the page.  [default: NAME.html, after the folder]")
+@output_option("File for the page.  [default: NAME.html, after the folder]")
 @click.option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 @click.option(
     "--table",

@@ -60,10 +60,10 @@ Examples:
 _RUN_HELP = f"""Measure every model of ZOO, each in a process of its own.
 
 {_FORMS}
-Traces and one table, results.parquet, go to a folder. What crashes, needs too much memory or too
-long, or wants to download is a result with its reason, and the next model follows. The same
-command again measures only what is missing there, and what failed or crashed; after a change of
-versions, machine or file it measures again, and says so.
+Traces and one table, results.parquet, go to a folder. A model that crashes, needs too much memory
+or too long, or wants to download gets a row with the reason, and xsp goes on with the next. The
+same command again measures only what is missing there, and what failed or crashed. After a change
+of versions, machine or file xsp measures again, and says so.
 """
 
 _RUN_EPILOG = """\b
@@ -97,7 +97,7 @@ _OVERRIDES = (
     ),
     click.option("--compile", metavar="LIST", help="no,yes: eager, and compiled."),
     click.option("--framework", metavar="LIST", help="torch, tensorflow, jax, onnxruntime."),
-    click.option("--device", help="Where models run: cpu, cuda, cuda:1."),
+    click.option("--device", help="Device that runs the models: cpu, cuda, cuda:1."),
     click.option("--time-limit", type=float, metavar="SECONDS", help="Of a point, with loading."),
     click.option("--memory-limit", metavar="SIZE", help='Of a model\'s process: "8 GiB".'),
     click.option(
@@ -204,7 +204,7 @@ def _lines(planned: Iterable[Planned]) -> Iterator[str]:
             words = state
         else:
             time = f"about {clock_time(sum(each.expected_s for each in points))}"
-            words = f"again, {time}, for {why}" if why else f"{state}, {time}"
+            words = f"again, {time}, because {why}" if why else f"{state}, {time}"
         rows.append((model, ", ".join(said), words))
     wide = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
     for name, settings, state in rows:
@@ -223,7 +223,7 @@ def _address(ctx: click.Context, param: click.Parameter, text: str | None) -> st
 
 @click.command(name="run", help=_RUN_HELP, epilog=_RUN_EPILOG)
 @_zoo_arguments
-@folder_option("Where traces and table go.", "NAME-zoo")
+@folder_option("Folder for traces and table.", "NAME-zoo")
 @total_budget_option
 @click.option(
     "--ray",
@@ -391,7 +391,7 @@ class Lines:
     def began(self, task: Task, point: Point, again: str) -> None:
         """Say why a point is measured again."""
         if again:
-            self._say(f"{task.model}, {point}: measured again, for {again}")
+            self._say(f"{task.model}, {point}: measured again, because {again}")
 
     def state(self, task: Task, point: Point, state: str) -> None:
         """Show the state of a point in the bar; of lines only that others have to end first."""
@@ -426,7 +426,7 @@ class Lines:
     def stopped(self, points: int, why: str) -> None:
         """Say how many points are left out."""
         self._points -= points
-        self._say(f"{points} left out, for {why}")
+        self._say(f"{points} left out, because {why}")
 
     def _far(self) -> str:
         from xsp.text import clock_time  # noqa: PLC0415

@@ -118,7 +118,7 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     "frameworks",
     callback=_parsed("frameworks"),
     metavar="LIST",
-    help="What runs a model that several can run: torch, tensorflow, jax, onnxruntime.  "
+    help="Framework that runs the model, if several can: torch, tensorflow, jax, onnxruntime.  "
     "[default: its own]",
 )
 @click.option(
@@ -129,7 +129,7 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     help="no,yes: eager, and by torch.compile, tf.function or jax.jit.  [default: yes of keras: on "
     "TensorFlow and JAX and of jax:, else no]",
 )
-@click.option("--device", help="Where a model runs: cpu, cuda, cuda:1.  [default: cpu]")
+@click.option("--device", help="Device that runs a model: cpu, cuda, cuda:1.  [default: cpu]")
 @click.option("--train", is_flag=True, help="A training step: forward, loss, backward, SGD.")
 @click.option(
     "--levels",
@@ -156,7 +156,7 @@ def _latency(ctx: click.Context, param: click.Parameter, text: str | None) -> fl
     metavar="TIME",
     help="Find the batch of most throughput whose latency is at most this: 50ms.",
 )
-@folder_option("Where traces and table go.", "NAME-sweep")
+@folder_option("Folder for traces and table.", "NAME-sweep")
 @click.option("--json", "as_json", is_flag=True, help="Print the table and the best as JSON.")
 @click.option("--dry-run", is_flag=True, help="Print the points and the expected time, and end.")
 def sweep(target: str, **options: Any) -> int:

@@ -126,7 +126,7 @@ function button(text) {
   const made = document.createElement("button");
   made.type = "button";
   made.className = "link";
-  made.textContent = text;
+  made.textContent = text || "(whole model)"; // the root's path within the model is empty
   return made;
 }
 

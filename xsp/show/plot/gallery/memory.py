@@ -31,7 +31,7 @@ def _memory_timeline(table: pl.DataFrame) -> figure:
     return steps(order, "at_ns", "held_bytes", shown=("layer", "operator", "held_bytes", "path"))
 
 
-def _memory_by_layer(table: pl.DataFrame) -> figure:
+def _layer_memory(table: pl.DataFrame) -> figure:
     parts = (
         Part("parameter_bytes", "parameters", _BLUE),
         Part("buffer_bytes", "buffers", _SKY),
@@ -47,7 +47,7 @@ def _memory_by_layer(table: pl.DataFrame) -> figure:
     return by_name(largest, parts, name="layer", unit="held_bytes", shown=shown)
 
 
-def _allocations_by_operator(table: pl.DataFrame) -> figure:
+def _operator_memory_allocation(table: pl.DataFrame) -> figure:
     shown = ("operator", "calls", "temporary_bytes", "temporary_share_pct", "allocated_bytes")
     colors = [KINDS[Kind.OP]] * table.height
     return by_size(table, "temporary_bytes", name="operator", shown=shown, colors=colors)
@@ -55,5 +55,5 @@ def _allocations_by_operator(table: pl.DataFrame) -> figure:
 
 memory_peak = Picture("memory-peak", _memory_peak)
 memory_timeline = Picture("memory-timeline", _memory_timeline)
-memory_by_layer = Picture("memory-by-layer", _memory_by_layer)
-allocations_by_operator = Picture("allocations-by-operator", _allocations_by_operator)
+layer_memory = Picture("layer-memory", _layer_memory)
+operator_memory_allocation = Picture("operator-memory-allocation", _operator_memory_allocation)

@@ -18,32 +18,32 @@ _GREY = SERIES[6]
 _SMALL = 0.002
 
 
-def _time_by_level(table: pl.DataFrame) -> figure:
+def _level_latency(table: pl.DataFrame) -> figure:
     known = {kind.value: color for kind, color in KINDS.items()}
     colors = [known.get(kind, KINDS[Kind.SYNC]) for kind in table["kind"]]
     shown = ("level", "kind", "calls", "own_ns", "share_pct", "latency_ns")
     return by_size(table, "own_ns", name="kind", shown=shown, colors=colors)
 
 
-def _by_layer_type(table: pl.DataFrame) -> figure:
+def _layer_type_work(table: pl.DataFrame) -> figure:
     named = table.with_columns(pl.col("layer_type").fill_null("not known"))
     shown = ("layer_type", "calls", "own_ns", "share_pct", "flops", "flops_per_s", "classes")
     return by_size(named, "own_ns", name="layer_type", shown=shown)
 
 
-def _by_module(table: pl.DataFrame) -> figure:
+def _module_latency(table: pl.DataFrame) -> figure:
     named = table.with_columns(module=pl.col("module").replace("", "(the model itself)"))
     shown = ("module", "type", "part", "calls", "own_ns", "own_share_pct", "latency_ns")
     return by_size(named, "own_ns", name="module", shown=shown)
 
 
-def _by_operator(table: pl.DataFrame) -> figure:
+def _operator_latency(table: pl.DataFrame) -> figure:
     shown = ("operator", "shapes", "calls", "own_ns", "share_pct", "latency_ns", "kernel_ns")
     colors = [KINDS[Kind.OP]] * table.height
     return by_size(table, "own_ns", name="operator", shown=shown, colors=colors)
 
 
-def _by_primitive(table: pl.DataFrame) -> figure:
+def _primitive_latency(table: pl.DataFrame) -> figure:
     implementation = pl.col("implementation").fill_null("")
     name = (pl.col("primitive") + " " + implementation).str.strip_chars().alias("name")
     told = ("primitive", "implementation", "library", "calls", "own_ns", "share_pct")
@@ -79,11 +79,11 @@ def _advice(table: pl.DataFrame) -> figure:
     return by_size(table, "gain_ns", name="rule", shown=shown)
 
 
-time_by_level = Picture("time-by-level", _time_by_level)
-by_layer_type = Picture("by-layer-type", _by_layer_type)
-by_module = Picture("by-module", _by_module)
-by_operator = Picture("by-operator", _by_operator)
-by_primitive = Picture("by-primitive", _by_primitive)
+level_latency = Picture("level-latency", _level_latency)
+layer_type_work = Picture("layer-type-work", _layer_type_work)
+module_latency = Picture("module-latency", _module_latency)
+operator_latency = Picture("operator-latency", _operator_latency)
+primitive_latency = Picture("primitive-latency", _primitive_latency)
 side_by_side = Picture("side-by-side", _side_by_side)
 attribution = Picture("attribution", _attribution)
 advice = Picture("advice", _advice)

@@ -41,7 +41,7 @@ _NUMBERED = r"(^|_)\d+$"
 
 @analysis("Where in the model does the time go, module by module?", _COLUMNS,
           needs=(Need.LAYERS,))  # fmt: skip
-def by_module(trace: Trace, *, fold: bool = False, depth: int | None = None) -> pl.DataFrame:
+def module_latency(trace: Trace, *, fold: bool = False, depth: int | None = None) -> pl.DataFrame:
     """Return each module, and each name that only leads to modules, in the order they began.
 
     Args:

@@ -7,7 +7,7 @@ import pytest
 from samples import Node, op, pipeline, trace
 
 import xsp
-from xsp.analyses import by_module
+from xsp.analyses import module_latency
 
 
 def module(path: str, kind: str, *children: Node, own_ns: int = 0) -> Node:
@@ -27,7 +27,7 @@ def blocks(*sizes: int) -> Node:
 
 
 def test_each_module_and_each_name_on_the_way_is_a_row() -> None:
-    table = by_module(trace(blocks(500, 700)))
+    table = module_latency(trace(blocks(500, 700)))
     assert table["module"].to_list() == ["", "h", "h.0", "h.0.mlp", "h.1", "h.1.mlp"]
     assert table["depth"].to_list() == [0, 1, 2, 3, 2, 3]
     assert table["latency_ns"].to_list() == [1_320, 1_220, 510, 500, 710, 700]
@@ -37,7 +37,7 @@ def test_each_module_and_each_name_on_the_way_is_a_row() -> None:
 
 
 def test_repeated_blocks_fold_into_one_row() -> None:
-    table = by_module(trace(blocks(500, 700, 900)), fold=True)
+    table = module_latency(trace(blocks(500, 700, 900)), fold=True)
     assert table["module"].to_list() == ["", "h", "h.*", "h.*.mlp"]
     assert table["modules"].to_list() == [1, 1, 3, 3]
     assert table["latency_ns"].to_list() == [2_230, 2_130, 2_130, 2_100]
@@ -48,7 +48,7 @@ def test_layers_of_a_real_model_are_all_there() -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
     measured = xsp.measure(model, torch.ones(4, 8), levels=2, runs=3)
-    table = by_module(measured)
+    table = module_latency(measured)
     assert table["module"].to_list() == ["", "0", "1", "2"]
     layers = measured.spans.filter(pl.col("kind") == "layer")["latency_ns"]
     assert table["latency_ns"].to_list() == pytest.approx(layers.to_list())
@@ -63,9 +63,11 @@ def test_devices_work_for_a_module_and_for_all_below() -> None:
     net.columns = worked[0]
     root = pipeline("predict", net)
     root.columns = worked[0]
-    table = by_module(trace(root))
+    table = module_latency(trace(root))
     assert table["module"].to_list() == ["", "h", "h.0", "h.1"]
     assert table["device_ns"].to_list() == [900, 900, 300, 600]
     assert table["device_share_pct"].to_list() == pytest.approx([100, 100, 100 / 3, 200 / 3])
-    assert by_module(trace(pipeline("p", net.children[0])))["device_ns"].unique().to_list() == [300]
-    assert by_module(trace(pipeline("p", module("", "Net"))))["device_ns"].to_list() == [None]
+    assert module_latency(trace(pipeline("p", net.children[0])))[
+        "device_ns"
+    ].unique().to_list() == [300]
+    assert module_latency(trace(pipeline("p", module("", "Net"))))["device_ns"].to_list() == [None]

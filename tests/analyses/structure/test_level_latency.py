@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from samples import TREES, Node, conv, layer, op, pipeline, resnet, trace
 
 import xsp
-from xsp.answer.analyses import Tree, attribution, time_by_level
+from xsp.answer.analyses import Tree, attribution, level_latency
 from xsp.answer.analyses.structure.timeline import on_clock
 from xsp.trace import Trace
 
@@ -29,7 +29,7 @@ def called() -> Node:
 
 
 def test_each_level_has_its_self_time() -> None:
-    table = time_by_level(trace(called()))
+    table = level_latency(trace(called()))
     assert table["kind"].to_list() == ["region", "layer", "op", "call"]
     assert table["own_ns"].to_list() == [5, 10, 15, 70]
     assert table["latency_ns"].to_list() == [100, 95, 85, 70]
@@ -38,21 +38,21 @@ def test_each_level_has_its_self_time() -> None:
 @given(TREES)
 def test_levels_sum_to_the_latency(node: Node) -> None:
     measured = trace(pipeline("predict", node, own_ns=100))
-    table = time_by_level(measured)
+    table = level_latency(measured)
     assert table["own_ns"].sum() == measured.spans["latency_ns"][0]
     assert table["share_pct"].sum() == pytest.approx(100)
 
 
 def test_a_trace_without_devices_and_calls_says_nothing_of_them() -> None:
     assert set(attribution(trace(pipeline("p", conv("c", 100))))["time"]) == {"latency"}
-    assert time_by_level(trace(resnet()))["share_pct"].sum() == pytest.approx(100)
+    assert level_latency(trace(resnet()))["share_pct"].sum() == pytest.approx(100)
 
 
 def test_a_recording_of_devices_alone_is_idle_on_the_host() -> None:
     kernel = Node("kernel", "gemm", 70, [], {}, {"device": 0})
     root = pipeline("recording", kernel, own_ns=100)
     root.columns["thread"] = None
-    table = time_by_level(trace(root))
+    table = level_latency(trace(root))
     assert table.select("kind", "own_ns").rows() == [("region", 100)]
 
 
@@ -87,7 +87,7 @@ def test_whatever_runs_on_threads_nothing_counts_twice_and_all_time_counts(
         longest = max((b - a for _, a, b in counted if a < end and start < b), default=0)
         assert thread == 1 or longest >= end - start or ran > 0.1 * (end - start)
         assert ran > 0
-    assert time_by_level(measured)["own_ns"].sum() == 1_000
+    assert level_latency(measured)["own_ns"].sum() == 1_000
 
 
 def real(name: str) -> Trace:
@@ -99,7 +99,7 @@ def real(name: str) -> Trace:
 @pytest.mark.parametrize("name", ["h100-bert-small", "critical-path-alexnet", "mi300-compiled"])
 def test_levels_of_a_recording_sum_to_its_latency(name: str) -> None:
     measured = real(name)
-    table = time_by_level(measured)
+    table = level_latency(measured)
     whole = measured.spans["end_ns"][0] - measured.spans["start_ns"][0]
     assert table["own_ns"].sum() == pytest.approx(whole, rel=1e-6)
 
@@ -115,8 +115,8 @@ def test_a_thread_that_only_waits_in_the_background_divides_nothing() -> None:
     waits = [
         Node("syscall", name, 400, [], {}, {"thread": 2}) for name in ("sem_wait", "futex_wait")
     ]
-    table = time_by_level(trace(pipeline("predict", *waits, own_ns=1_000)))
+    table = level_latency(trace(pipeline("predict", *waits, own_ns=1_000)))
     assert table["kind"].to_list() == ["region"]
     works = Node("op", "aten::mm", 400, [], {}, {"thread": 2})
-    table = time_by_level(trace(pipeline("predict", works, own_ns=1_000)))
+    table = level_latency(trace(pipeline("predict", works, own_ns=1_000)))
     assert table["kind"].to_list() == ["region", "op"]

@@ -35,7 +35,7 @@ _COLUMNS = {
 
 
 @analysis("Which operators take the time?", _COLUMNS, needs=(Need.OPERATORS,))
-def by_operator(trace: Trace, *, shapes: bool = False) -> pl.DataFrame:
+def operator_latency(trace: Trace, *, shapes: bool = False) -> pl.DataFrame:
     """Return the operators by name, those with the most self time first.
 
     Operators that a CUDA graph replays have device work, and no time of the host.

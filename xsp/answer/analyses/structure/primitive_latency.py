@@ -32,7 +32,7 @@ _COLUMNS = {
 
 @analysis("Which library primitives take the time, in which implementation?", _COLUMNS,
           needs=(Need.CALLS,))  # fmt: skip
-def by_primitive(trace: Trace) -> pl.DataFrame:
+def primitive_latency(trace: Trace) -> pl.DataFrame:
     """Return the library calls by library, primitive and implementation, most self time first.
 
     Args:

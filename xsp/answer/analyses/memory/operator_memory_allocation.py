@@ -33,7 +33,7 @@ _AUTOGRAD = r"^autograd::|Backward\d*$"
 
 @analysis("Which operators allocate, and free again at once?", _COLUMNS,
           needs=(Need.OPERATORS, Need.MEMORY))  # fmt: skip
-def allocations_by_operator(trace: Trace) -> pl.DataFrame:
+def operator_memory_allocation(trace: Trace) -> pl.DataFrame:
     """Return the allocations of operators by name, those with the largest temporaries first.
 
     Temporary memory is what is allocated and freed within one operator: the lesser of the two,

@@ -29,7 +29,7 @@ _COLUMNS = {
 
 @analysis("How large are each layer's parameters, buffers and activations?", _COLUMNS,
           needs=(Need.LAYERS, Need.MEMORY))  # fmt: skip
-def memory_by_layer(trace: Trace) -> pl.DataFrame:
+def layer_memory(trace: Trace) -> pl.DataFrame:
     """Return the sizes of each layer, in the order they began.
 
     Args:

@@ -26,7 +26,7 @@ _COLUMNS = {
 
 
 @analysis("At which level of the stack does the time go?", _COLUMNS)
-def time_by_level(trace: Trace) -> pl.DataFrame:
+def level_latency(trace: Trace) -> pl.DataFrame:
     """Return how the latency divides over self times of the kinds of span, from outside in.
 
     Self times are those of the timeline, on which spans that take longer than the span around

@@ -31,7 +31,7 @@ _COLUMNS = {
 
 
 @analysis("What kind of layer takes the time, in any framework?", _COLUMNS)
-def by_layer_type(trace: Trace) -> pl.DataFrame:
+def layer_type_work(trace: Trace) -> pl.DataFrame:
     """Return the self time and the work of each type of layer, most self time first.
 
     Where a trace has no layers, its operators stand for them. A layer of a graph, between whose
