@@ -7,7 +7,20 @@ from typing import Any
 
 import polars as pl
 import pytest
-from chrome import MAIN, codes, event, kernel, launch, mark, module, op, recording, trace, written
+from chrome import (
+    MAIN,
+    OTHER,
+    codes,
+    event,
+    kernel,
+    launch,
+    mark,
+    module,
+    op,
+    recording,
+    trace,
+    written,
+)
 
 import xsp
 from xsp.trace import Trace
@@ -202,3 +215,39 @@ def test_a_device_that_works_steps_behind_the_host_is_no_idle_device(tmp_path: P
     assert found.filter("verdict")["candidate"].item() in ("device-bound", "memory-bound")
     assert shares["device-bound"] == pytest.approx(95, abs=1)
     assert shares["host-bound"] == 0
+
+
+def test_a_loop_that_runs_ahead_of_its_device_says_so(tmp_path: Path) -> None:
+    events = [
+        each
+        for n in range(4)
+        for each in (
+            mark(f"ProfilerStep#{n}", n * STEP_US, STEP_US),
+            launch(n + 1, n * STEP_US + 20),
+            kernel(n + 1, 1000 + n * 1500, 1500),
+        )
+    ]
+    told = warned(trace(recording(tmp_path, events)))
+    assert "in 1.00 ms, and the device begins one every 1.50 ms" in told["host-ahead"]
+    synchronous = [each for n in range(3) for each in step(n, n * STEP_US)]
+    assert "host-ahead" not in warned(trace(recording(tmp_path, synchronous)))
+
+
+def test_the_backward_pass_lies_in_the_range_that_waits_for_it(tmp_path: Path) -> None:
+    backward = {"Sequence number": 3, "Fwd thread id": 1}
+    events = [
+        op("aten::mm", 0, 20, **{"Sequence number": 3}),
+        mark("## backward ##", 100, 200),
+        op("MmBackward0", 120, 50, tid=OTHER, **backward),
+        op("aten::mm", 130, 20, tid=OTHER),
+        op("MmBackward0", 400, 50, tid=OTHER, **backward),
+    ]
+    spans = trace(recording(tmp_path, events)).spans
+    paths = [path.split("/", 1)[1] for path in spans["path"].to_list()[1:]]
+    assert paths == [
+        "aten::mm",
+        "## backward ##",
+        "## backward ##/MmBackward0",
+        "## backward ##/MmBackward0/aten::mm",
+        "MmBackward0",
+    ]
