@@ -237,7 +237,7 @@ def test_the_backward_pass_lies_in_the_range_that_waits_for_it(tmp_path: Path) -
     backward = {"Sequence number": 3, "Fwd thread id": 1}
     events = [
         op("aten::mm", 0, 20, **{"Sequence number": 3}),
-        mark("## backward ##", 100, 200),
+        mark("backward pass", 100, 200),
         op("MmBackward0", 120, 50, tid=OTHER, **backward),
         op("aten::mm", 130, 20, tid=OTHER),
         op("MmBackward0", 400, 50, tid=OTHER, **backward),
@@ -246,8 +246,8 @@ def test_the_backward_pass_lies_in_the_range_that_waits_for_it(tmp_path: Path) -
     paths = [path.split("/", 1)[1] for path in spans["path"].to_list()[1:]]
     assert paths == [
         "aten::mm",
-        "## backward ##",
-        "## backward ##/MmBackward0",
-        "## backward ##/MmBackward0/aten::mm",
+        "backward pass",
+        "backward pass/MmBackward0",
+        "backward pass/MmBackward0/aten::mm",
         "MmBackward0",
     ]
