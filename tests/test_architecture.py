@@ -8,6 +8,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import xsp
 
 ROOT = Path(__file__).parents[1]
@@ -112,3 +114,25 @@ def test_every_name_of_the_page_is_a_file_or_defined() -> None:
     asked = words()
     assert len(asked) > 100
     assert sorted(word for word in asked if not (word in known or is_file(word))) == []
+
+
+PACKAGES = sorted(
+    path.parent for top in ("xsp", "levels") for path in (ROOT / top).rglob("__init__.py")
+)
+WORD = re.compile(r"`([a-z]+)`")
+VALUES = ("region",)  # a kind of span, which a header names
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_the_header_of_a_package_names_files_and_functions_that_there_are(package: Path) -> None:
+    header = ast.get_docstring(ast.parse((package / "__init__.py").read_text("utf-8"))) or ""
+    files = {path.stem for path in package.iterdir()}
+    code = "\n".join(path.read_text("utf-8") for path in package.rglob("*.py")).replace(header, "")
+    unknown = [
+        word
+        for word in WORD.findall(header)
+        if word not in files
+        and word not in VALUES
+        and not re.search(rf"\b(?:def|class) {word}\b|import .*\b{word}\b|^ *{word}:? ", code, re.M)
+    ]
+    assert not unknown

@@ -36,7 +36,7 @@ class Machine:
     operator_ns: float = cost.OPERATOR_NS
     call_ns: float = cost.CALL_NS
     pass_ns: float = cost.PASS_NS
-    step_ns: float = cost.STEP_NS
+    step_ns: float = cost.OPTIMIZER_NS
     idle_ns: float = cost.IDLE_NS
     noted_ns: float = 4000.0
     jitter: float = 0.0
@@ -60,7 +60,7 @@ def machines(draw: st.DrawFn) -> Machine:
         operator_ns=near(cost.OPERATOR_NS),
         call_ns=near(cost.CALL_NS),
         pass_ns=near(cost.PASS_NS),
-        step_ns=near(cost.STEP_NS),
+        step_ns=near(cost.OPTIMIZER_NS),
         idle_ns=near(cost.IDLE_NS),
         noted_ns=draw(st.floats(1000, 12_000)),
         jitter=draw(st.sampled_from([0.0, 0.3])),

@@ -35,10 +35,10 @@ def derive_backward(forest: Forest) -> Forest:
     """
     if forest.rows["forward_thread"].null_count() == len(forest):
         return forest
-    ops, makers = _find_makers(forest)
-    if not np.any(makers >= 0):
+    ops, layers = _find_layers(forest)
+    if not np.any(layers >= 0):
         return forest
-    derived, innermost = _derive_layers(forest, ops, makers)
+    derived, innermost = _derive_layers(forest, ops, layers)
     if not derived.height:
         return forest
     widened = forest.with_rows(
@@ -51,7 +51,7 @@ def derive_backward(forest: Forest) -> Forest:
     return replace(widened, parent=_adopt(widened, derived["home"].to_numpy(), ops))
 
 
-def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
+def _find_layers(forest: Forest) -> tuple[Integers, Integers]:
     """Return the outermost backward operators whose forward is known, and their layers.
 
     The operators are sorted by parent, lane and time. The layer is -1 for operators that the
@@ -75,9 +75,9 @@ def _find_makers(forest: Forest) -> tuple[Integers, Integers]:
         on=["root", "sequence", "forward_thread"],
     ).filter(pl.col("made_by") < pl.col("row"))
     ops = made["row"].to_numpy()
-    makers = _innermost_layer(forest, made["made_by"].to_numpy())
+    layers = _innermost_layer(forest, made["made_by"].to_numpy())
     sequence = np.lexsort((ops, forest.lane[ops], forest.parent[ops]))
-    return ops[sequence], makers[sequence]
+    return ops[sequence], layers[sequence]
 
 
 def _innermost_layer(forest: Forest, rows: Integers) -> Integers:
@@ -99,7 +99,7 @@ def _layers_around(forest: Forest, layer: Integers) -> Integers:
 
 
 def _derive_layers(
-    forest: Forest, ops: Integers, makers: Integers
+    forest: Forest, ops: Integers, layers: Integers
 ) -> tuple[pl.DataFrame, Integers]:
     """Return one line per derived layer, outer ones first, and each operator's new parent.
 
@@ -107,7 +107,7 @@ def _derive_layers(
     operators), `op` (the first operator), `end_ns`.
     """
     home = forest.parent[ops]
-    both = np.append(makers, _innermost_layer(forest, home))
+    both = np.append(layers, _innermost_layer(forest, home))
     layers, around = np.split(_layers_around(forest, both), 2)
     begins = _changes(home) | _changes(forest.lane[ops])
     innermost, count, lines = home, len(forest), []

@@ -99,8 +99,8 @@ def _own_threads(roots: SpanRows, rows: SpanRows) -> Integers:
 def _questions(
     everything: SpanRows,
     own: Integers,
-    without_thread: Integers,
-    uncertain: Integers,
+    without_thread: Bools,
+    uncertain: Bools,
     known: Integers,
 ) -> tuple[Integers, Integers]:
     """Return pairs of a row and its own thread; for a row without, each thread with operators."""
@@ -159,7 +159,7 @@ def _waiting(candidates: _Candidates, everything: SpanRows) -> Bools:
 
 
 def _choose(
-    candidates: _Candidates, own: Integers, without_thread: Integers, in_op: Bools
+    candidates: _Candidates, own: Integers, without_thread: Bools, in_op: Bools
 ) -> tuple[Integers, Integers]:
     """Return the thread of each row, and which rows may be on several threads.
 
@@ -181,8 +181,8 @@ def _fitted(
     everything: SpanRows,
     candidates: _Candidates,
     thread: Integers,
-    without_thread: Integers,
-    uncertain: Integers,
+    without_thread: Bools,
+    uncertain: Bools,
 ) -> SpanRows:
     """Return the rows with their threads, and with uncertain times cut to the row around."""
     start, end = rows["start_ns"].to_numpy().copy(), rows["end_ns"].to_numpy().copy()

@@ -2,9 +2,9 @@
 
 `merge` (in `assembly`) leads through the files. `ladder` makes matrices `[runs, spans]` of the
 runs of each pass; `recording_cost` estimates from the `difference` of two passes what recording
-one span costs; `latency` takes that cost out of each span's time. `host_timeline` and
-`device_timeline` draw the spans anew; `device_time` adds up overlapping work; `check` finds
-warnings, and `page_fault` those of memory.
+one span costs; `inside_cost` what recording costs inside spans; `latency` takes these costs
+out of each span's time. `host_timeline` and `device_timeline` draw the spans anew; `device_time`
+adds up overlapping work; `check` finds warnings.
 """
 
 from xsp.reading.merge.assembly import Merged, merge

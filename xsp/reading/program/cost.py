@@ -24,7 +24,7 @@ Bools = NDArray[np.bool_]
 # Priors, ns, of PyTorch on machines of 2026: of layers and operators by a prototype, of the rest by
 # `benchmarks/within.py`, between a quiet machine and a busy one.
 LAYER_NS, OPERATOR_NS = 550.0, 800.0  # of one that is recorded
-CALL_NS, PASS_NS, STEP_NS = 3500.0, 6500.0, 6500.0  # of a call, pass, step, beyond what was noted
+CALL_NS, PASS_NS, OPTIMIZER_NS = 3500.0, 6500.0, 6500.0  # of a call, backward pass, optimizer step
 IDLE_NS = 250.0  # of a module's call whose layers are not recorded
 REGION_NS, PART_NS = 1250.0, 1000.0  # of one end of a region, and of a part
 PRIOR_SD = 0.35  # of a prior, as a fraction of it

@@ -110,7 +110,9 @@ def forest_of(record: ProgramRecord) -> Forest:
     chosen = (items.kind != PAUSE) & ~skipped & ~out
     kept, stretch = items.take(chosen), stretch[chosen]
     told = ~_in_skipped(items.take(skipped), regions)
-    steps = steps_of(kept.take(kept.kind == -1) if by_hand else kept, log.calls, stretch)
+    # Where the program marks its steps itself, no others are looked for.
+    sought = kept.take(np.zeros(len(kept.kind), bool)) if by_hand else kept
+    steps = steps_of(sought, log.calls, stretch)
     steps = with_regions(steps, regions, stated)
     pauses = items.take(items.kind == PAUSE)
     return _placed(record, (kept, pauses), steps, (regions, stated, told))
@@ -519,7 +521,8 @@ def _added(
     moment = items.begin - items.noted
     price = np.zeros(16)
     price[[LAYER, CALL, BACKWARD, OPTIMIZER, PART]] = (
-        costs.layer, costs_of.CALL_NS, costs_of.PASS_NS, costs_of.STEP_NS, 2 * costs_of.PART_NS,
+        costs.layer, costs_of.CALL_NS, costs_of.PASS_NS, costs_of.OPTIMIZER_NS,
+        2 * costs_of.PART_NS,
     )  # fmt: skip
     hook = price[kind]
     hook[(kind == REGION) & (forest.part <= 1)] = 2 * costs_of.REGION_NS

@@ -25,7 +25,7 @@ from xsp.record.program import ProgramRecord
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-ITERATION_NAME, STEP_NAME, PASS_NAME = "training iteration", "optimizer step", "backward"
+ITERATION_NAME, OPTIMIZER_NAME, PASS_NAME = "training iteration", "optimizer step", "backward"
 UNKNOWN = "?"  # a module that was not known before the call, or has died since
 _FIRST_TIMES, _FIRST_OF_MOST = 2.0, 1.5  # as long as the median of the rest, and nine in ten of it
 _FIRST_NS = 50_000  # shorter ones are not worth a row
@@ -89,7 +89,7 @@ def naming_of(forest: Forest, record: ProgramRecord) -> Naming:
     of[kind == ROOT] = labels.number(Kind.REGION, "block", attributes={"whole_block": True})
     of[kind == ITERATION] = labels.number(Kind.REGION, ITERATION_NAME)
     of[kind == BACKWARD] = labels.number(Kind.REGION, PASS_NAME)
-    of[kind == OPTIMIZER] = labels.number(Kind.REGION, STEP_NAME)
+    of[kind == OPTIMIZER] = labels.number(Kind.REGION, OPTIMIZER_NAME)
     _name_regions(forest, record, labels, of)
     _name_parts(forest, record, labels, of, groups, group)
     _name_calls(forest, record, labels, of, group)
