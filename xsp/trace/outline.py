@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import count
@@ -63,6 +64,7 @@ _OWN, _OUTSIDE, _WAIT = "self time", "outside models", "waiting for devices"
 _AT_ONCE = 1.05
 _SIDE_BY_SIDE = "at once"
 _ITERATION = "training iteration"
+_LONG = 24  # letters of a numbered name of which not both the first and the last are shown
 
 
 def outline(
@@ -508,6 +510,9 @@ class _Builder:
 
     def _name(self, group: int) -> str:
         first, last = (printable(self._table[name][group]) for name in ("name", "last_name"))
+        bare = re.sub(r"\d+", "#", first)
+        if len(first) > _LONG and bare == re.sub(r"\d+", "#", last) and first != last:
+            return bare
         return (first or "(no name)") if first == last else f"{first} … {last}"
 
     def _share_margin(self, node: Node) -> float | None:
