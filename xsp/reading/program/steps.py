@@ -8,7 +8,9 @@ The future is known when a log is read, so that one rule is enough:
 A step ends with an optimizer's step; that of another optimizer right after belongs to it, and what
 lies inside an optimizer's step (a closure). Calls before it belong to it that had gradients and
 come before its last backward pass, unless their model was not in training while another was.
-Without an optimizer a step ends with its backward passes.
+Without an optimizer a step ends with its backward passes. A step is widened to a region of the
+user's that began in it and ends later. Where the program marks its steps itself (`prof.step()`),
+none of this is asked. No step goes on over a stretch that was not watched.
 """
 
 from __future__ import annotations
@@ -159,7 +161,8 @@ def _by_passes(at: Ints, items: Items, gradients: Bools, count: int) -> Ints:
         if kind == CALL:
             closed = True
             calls = [*calls, place] if gradients[number] else []
-        elif number == 0 and (calls or not closed):  # gradients are accumulated
+        # Number 0: the pass accumulates gradients, where `autograd.grad` hands them back.
+        elif number == 0 and (calls or not closed):
             step += closed
             closed = False
             result[[*calls, place]] = step

@@ -13,7 +13,7 @@ import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Request, pack, unpack
-from xsp_levels.framework.torch.module.graph import Operator, WrittenGraphs, told
+from xsp_levels.framework.torch.module.graph import Operator, WrittenGraphs, matched
 from xsp_levels.framework.torch.provider import Torch
 
 pytestmark = [
@@ -194,7 +194,7 @@ def paths(names: list[str], graph: Written = GRAPH, interval: Any = None) -> dic
     start = np.arange(len(names)) * 10
     interval = np.stack([start, start + 10]) if interval is None else interval
     operators = [Operator(name, None if path is None else (path,)) for name, path in graph]
-    found = told(names, interval, operators)
+    found = matched(names, interval, operators)
     return {i: operator.layers[0] for i, operator in found.items() if operator.layers}
 
 

@@ -1,9 +1,10 @@
 """Reads one recording for each process from a JSON file of torch.profiler.
 
-`importer` leads through the files: it reads the file piece by piece, what is whole of a damaged one
-too, finds the steps, and where it was recorded. `event` decodes events, and `table` makes columns
-of them, by what they are. `host` and `device` make rows of the columns; `nesting`, `process`,
-`backward` and `memory` add what only nesting and times tell. `rule` checks the file.
+`importer` leads through the files. `chunk` reads the file piece by piece, of a damaged one what is
+whole; `event` decodes events, and `table` makes columns of them, by what they are. `host` and
+`device` make rows of the columns; `nesting`, `process`, `backward` and `memory` add what only
+nesting and times tell. `step` finds the steps, `origin` where the file was recorded, and `rule`
+checks it.
 """
 
 from xsp.reading.importers.kineto.importer import Kineto

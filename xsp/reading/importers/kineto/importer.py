@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import re
-import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO
+from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
-from xsp.matching import nearest
 from xsp.provider import ATTRIBUTE, ROW_SCHEMA, SpanRows, concat_rows, no_rows, span_rows
 from xsp.reading.importers.call import doubled_calls, in_graphs, own_ids
 from xsp.reading.importers.kineto.backward import in_regions, with_forward_threads
+from xsp.reading.importers.kineto.chunk import BEFORE, LIST, Chunks
 from xsp.reading.importers.kineto.device import device_events
-from xsp.reading.importers.kineto.event import Event, events, rescued
 from xsp.reading.importers.kineto.host import host_events
 from xsp.reading.importers.kineto.memory import with_memory
-from xsp.reading.importers.kineto.nesting import Integers, nested
+from xsp.reading.importers.kineto.nesting import nested
+from xsp.reading.importers.kineto.origin import origin, resident_threads, unix_ns
 from xsp.reading.importers.kineto.process import (
     with_inputs,
     with_launches,
@@ -32,6 +28,7 @@ from xsp.reading.importers.kineto.process import (
     with_phases,
 )
 from xsp.reading.importers.kineto.rule import broken_rules
+from xsp.reading.importers.kineto.step import steps
 from xsp.reading.importers.kineto.table import Sort, Tables
 from xsp.reading.importers.metrics import CATEGORY, with_profiler_ranges
 from xsp.reading.importers.reading import listed
@@ -80,8 +77,8 @@ class Kineto:
         tables = Tables(python=self.python)
         with source.open() as file:
             chunks = Chunks(file)
-            for events in chunks:
-                tables.add(events)
+            for chunk in chunks:
+                tables.add(chunk)
         if not chunks.begun:
             raise TraceFormatError(
                 f"{source.path}: no list of events (`traceEvents`) was found; is the file whole?"
@@ -125,8 +122,8 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         rows, around = nested(host.filter(own))
         rows = with_inputs(with_modules(with_phases(rows, around), around), around)
         rows = in_regions(rows, around)
-        found = steps(marked.filter(own), rows, around)
-        rows, found, peak = with_memory(rows, around, memory.filter(own), found)
+        roots = steps(marked.filter(own), rows, around)
+        rows, roots, peak = with_memory(rows, around, memory.filter(own), roots)
         rows, outside = with_overheads(rows, overheads)
         device = work.filter(pl.Series(owners == number, dtype=pl.Boolean))
         device = with_launches(device, rows)
@@ -135,7 +132,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         yield Recording(
             tool=about.tool,
             rows=everything,
-            roots=found,
+            roots=roots,
             warnings=() if number else (*warnings, *_overhead(outside)),
             environment=about.environment,
             unix_ns=unix_ns(chunks.metadata, first if isinstance(first, int) else 0),
@@ -256,279 +253,3 @@ def _overhead(outside: Mapping[str, int]) -> Iterator[TraceWarning]:
             "overhead",
             f"CUPTI reports overhead outside of recorded calls; spans may include it: {sums}",
         )
-
-
-# Finds the steps in rows of the host.
-
-
-def steps(marked: pl.DataFrame, rows: pl.DataFrame, around: Integers) -> SpanRows:
-    """Return the steps, one after the other; none if the whole recording is one.
-
-    Args:
-        marked: The steps that the profiler marked: `name`, `start_ns`, `end_ns` and `thread`.
-        rows: Rows of the host, as `nesting` returns them.
-        around: Index of the row around each row, -1 for none.
-    """
-    found = _one_after_the_other(marked) if marked.height else _calls(rows, around)
-    if not found.height:
-        return no_rows()
-    times = found.select("start_ns", "end_ns", "thread").to_dict()
-    return span_rows({"kind": Kind.REGION.value, "name": found["name"], **times})
-
-
-def _one_after_the_other(marked: pl.DataFrame) -> pl.DataFrame:
-    """Return steps without those that begin before the step before them has ended."""
-    found = marked.sort("start_ns", "end_ns", descending=[False, True])
-    ended = found["end_ns"].cum_max().shift(1)
-    return found.filter((pl.col("start_ns") >= ended).fill_null(value=True))
-
-
-def _calls(rows: pl.DataFrame, around: Integers) -> pl.DataFrame:
-    """Return a step for each call of the model, none if it was called once at most."""
-    # Which rows lie in no layer, and not in the backward pass.
-    is_layer = rows["kind"] == Kind.LAYER.value
-    is_backward = (rows["attr.phase"] == "backward").fill_null(value=False)
-    outermost = nearest(around, around, (is_layer | is_backward).to_numpy()) < 0
-    modules = rows.filter(pl.col("attr.module_class").is_not_null(), pl.lit(outermost))
-    took = (pl.col("end_ns") - pl.col("start_ns")).sum()
-    most = modules.group_by("thread", "name", maintain_order=True).agg(took.alias("ns"))
-    if not most.height:
-        return modules
-    thread, name, _ = most.sort("ns", descending=True, maintain_order=True).row(0)
-    calls = modules.filter(pl.col("thread") == thread, pl.col("name") == name).sort("start_ns")
-    if calls.height < 2:
-        return calls.clear()
-    if modules.height == calls.height and not (rows["forward_thread"] > 0).any():
-        return calls
-    last = rows["end_ns"].max()
-    return calls.with_columns(end_ns=pl.col("start_ns").shift(-1).fill_null(last))
-
-
-# Reads tool, environment, rank, host and clock from the metadata of a file.
-
-_TOOL = "torch.profiler"
-_EPOCH = 10**18  # ns since 1970: in 2001; times since the machine started are smaller
-# What torch.profiler's own handler names a file: host, process, and milliseconds since 1970.
-_FILE = re.compile(r"(?P<host>.+)_\d+\.\d+\.pt\.trace\.json(\.gz)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """The tool, the environment, the rank and the host that recorded a file.
-
-    Attributes:
-        tool: The tool and its version, as far as the file tells it.
-        environment: Devices, versions and other facts.
-        rank: Number of the process among those of a distributed program; None if unknown.
-        host: Name of the machine; empty if unknown.
-    """
-
-    tool: str = _TOOL
-    environment: Mapping[str, Any] = field(default_factory=dict)
-    rank: int | None = None
-    host: str = ""
-
-
-def origin(metadata: Mapping[str, Any], path: Path) -> Origin:
-    """Return the tool, the environment, the rank and the host that recorded a file."""
-    versions = dict(_versions(metadata))
-    named = _FILE.fullmatch(path.name)
-    host = str(metadata.get("hostname") or (named["host"] if named else ""))
-    torch = versions.get("torch")
-    said = _distribution(metadata)
-    distributed = {
-        name: said[name] for name in ("backend", "world_size", "nccl_version") if name in said
-    }
-    environment: dict[str, Any] = {
-        "host": host,
-        "devices": list(_devices(metadata)),
-        "versions": versions,
-        **distributed,
-    }
-    return Origin(
-        tool=f"{_TOOL} of PyTorch {torch}" if torch else _TOOL,
-        environment={name: value for name, value in environment.items() if value},
-        rank=_integer(_distribution(metadata).get("rank")),
-        host=host,
-    )
-
-
-def unix_ns(metadata: Mapping[str, Any], first_ns: int) -> int | None:
-    """Return the wall-clock time at time 0 of a file's clock, None if the file does not tell.
-
-    Args:
-        metadata: What the file says beside its events.
-        first_ns: The first time in the file.
-    """
-    base = _integer(metadata.get("baseTimeNanoseconds"))
-    if base is not None and 0 <= base < 1 << 62:
-        return base if first_ns < _EPOCH else 0
-    return 0 if first_ns > _EPOCH else None
-
-
-def resident_threads(metadata: Mapping[str, Any]) -> dict[int, int]:
-    """Return how many threads each device can hold at a time, by the device's number."""
-    found = {}
-    for device in _list(metadata.get("deviceProperties")):
-        if isinstance(device, dict):
-            keys = ("id", "numSms", "maxThreadsPerMultiprocessor")
-            number, multiprocessors, threads = (_integer(device.get(key)) for key in keys)
-            if number is not None and multiprocessors and threads:
-                found[number] = multiprocessors * threads
-    return found
-
-
-def _devices(metadata: Mapping[str, Any]) -> Iterator[str]:
-    for device in _list(metadata.get("deviceProperties")):
-        if isinstance(device, dict):
-            yield str(device.get("name") or "unnamed device")
-
-
-def _versions(metadata: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for key, name in (("pytorch_version", "torch"), ("torch_version", "torch")):
-        if metadata.get(key):
-            yield name, str(metadata[key])
-    for key in ("cuda_runtime_version", "cuda_driver_version"):
-        if number := _integer(metadata.get(key)):  # 1000 times the major, 10 times the minor one
-            yield _spaced(key), f"{number // 1000}.{number % 1000 // 10}"
-    for key in ("hip_runtime_version", "hip_driver_version"):
-        if number := _integer(metadata.get(key)):  # ten million times the major one, and so on
-            yield _spaced(key), f"{number // 10**7}.{number // 10**5 % 100}.{number % 10**5}"
-    for key in ("cupti_version", "roctracer_version", "rocprofiler-sdk_version"):
-        if metadata.get(key):
-            yield _spaced(key), str(metadata[key])
-
-
-def _spaced(key: str) -> str:
-    return key.removesuffix("_version").replace("_", " ")
-
-
-def _distribution(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = metadata.get("distributedInfo")
-    return found if isinstance(found, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _integer(value: Any) -> int | None:
-    if isinstance(value, str) and value.isdecimal() and len(value) < 20:
-        return int(value)
-    return value if isinstance(value, int) else None
-
-
-# Reads the events of a file piece by piece, and the metadata beside the events.
-
-BEFORE = b"\xef\xbb\xbf \t\r\n"  # what may stand before JSON: a mark of UTF-8, and space
-LIST = re.compile(rb'"traceEvents"\s*:\s*\[')
-_PIECE = 1 << 23  # bytes
-_STEP = 1 << 18  # bytes that are read at once: what a damaged file may lose before its damage
-_LONGEST = 1 << 28  # bytes without an event between them: this is no list of events
-
-
-class Chunks:
-    """The content of a file, piece by piece; to be iterated over once, and then asked.
-
-    Attributes:
-        begun: Whether a list of events was found.
-        cut: Whether the file ends before its content does.
-        damaged: How many events could not be read.
-        metadata: What the file says beside its events.
-    """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._before = self._after = b""
-        self.begun = False
-        self.cut = False
-        self.damaged = 0
-
-    def __iter__(self) -> Iterator[list[Event]]:
-        rest = self._begin()
-        ended = False
-        while not ended:
-            more = self._read(_PIECE)
-            rest += more
-            place = _between(rest) if more else len(rest)
-            if more and place < 0 and len(rest) < _LONGEST:
-                continue
-            piece, rest = rest[: max(place, 0)], rest[max(place, 0) :]
-            found, ended = self._decoded(piece.strip(b" \t\r\n,"), last=not more)
-            if found:
-                yield found
-            if not more and not ended:
-                self.cut = ended = True
-        self._after += rest
-        while more := self._read(_PIECE):
-            self._after += more
-
-    @property
-    def metadata(self) -> dict[str, Any]:
-        """The metadata beside the events of the file; empty if the metadata cannot be read."""
-        for end in (self._after, b"}"):
-            try:
-                found = json.loads(self._before.lstrip(BEFORE) + b"]" + end)
-            except ValueError:
-                continue
-            return found if isinstance(found, dict) else {}
-        return {}
-
-    def _begin(self) -> bytes:
-        """Return the beginning of the list, and keep what comes before it."""
-        head = b""
-        while len(head) < _LONGEST:
-            more = self._read(_STEP)
-            head += more
-            start = LIST.search(head)
-            if head.lstrip(BEFORE)[:1] == b"[":
-                start = re.search(rb"\[", head)
-            if start is not None:
-                self.begun, self._before = True, head[: start.end()]
-                return head[start.end() :]
-            if not more:
-                break
-        return b""
-
-    def _decoded(self, piece: bytes, *, last: bool) -> tuple[list[Event], bool]:
-        """Return the events of a piece, and whether the list ends in it."""
-        if piece.startswith(b"]"):
-            self._after = piece[1:]
-            return [], True
-        if not last and (found := events(piece)) is not None:
-            return found, False
-        read, damaged, after = rescued(piece)
-        # The event in which a file ends is no event that is damaged.
-        self.damaged += damaged - (last and after is None and damaged > 0)
-        if after is not None:
-            self._after = after
-        return read, after is not None
-
-    def _read(self, count: int) -> bytes:
-        """Return up to that many bytes; fewer only at the end of what can be read."""
-        parts = []
-        while count > 0:
-            try:
-                part = self._file.read1(min(count, _STEP))  # type: ignore[attr-defined]
-            except (EOFError, OSError, zlib.error):
-                self.cut = True
-                part = b""
-            if not part:
-                break
-            parts.append(part)
-            count -= len(part)
-        return b"".join(parts)
-
-
-def _between(content: bytes) -> int:
-    """Return the last place where an object ends and another follows, -1 if there is none.
-
-    >>> _between(b'{"a": {}}, {"b"')
-    9
-    """
-    at = len(content)
-    while (at := content.rfind(b"{", 0, at)) >= 0:
-        before = content[max(0, at - 256) : at].rstrip()
-        if before.endswith(b",") and before[:-1].rstrip().endswith(b"}"):
-            return at - (min(at, 256) - len(before)) - 1
-    return -1

@@ -157,13 +157,15 @@ class EntryPoints:
         for part in PARTS:
             for function in part.functions():
                 if function not in self._parts:
-                    self._parts[function] = Hook(function, functools.partial(self._told, part))
+                    self._parts[function] = Hook(
+                        function, functools.partial(self._part_handler, part)
+                    )
         for part in CALLS:
             for function in part.functions():
                 if function not in self._calls:
-                    self._calls[function] = Hook(function, self._diverted)
+                    self._calls[function] = Hook(function, self._call_handler)
 
-    def _told(self, part: Part, call: Callable[..., Any]) -> Handler:
+    def _part_handler(self, part: Part, call: Callable[..., Any]) -> Handler:
         """Return a handler that makes a call, and tells how long it took."""
         depth = self._depth
 
@@ -197,7 +199,7 @@ class EntryPoints:
             if (record := self._record) is not None:
                 record(name, start, end, args[0] if args else None, error)
 
-    def _diverted(self, call: Callable[..., Any]) -> Handler:
+    def _call_handler(self, call: Callable[..., Any]) -> Handler:
         """Return a handler that hands a call on."""
 
         def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -98,7 +98,7 @@ def _on_thread(rows: SpanRows, thread: int, calls: Iterable[GraphCall]) -> SpanR
         home, graph = call.home, call.graph
         at = np.flatnonzero((interval[0] >= call.start_ns) & (interval[1] <= call.end_ns))
         steps[at] = number
-        found = told([names[i] for i in at.tolist()], interval[:, at], graph.operators)
+        found = matched([names[i] for i in at.tolist()], interval[:, at], graph.operators)
         for i, operator in found.items():
             paths = operator.layers or ()
             scopes[at[i]] = [
@@ -124,7 +124,7 @@ def _described(path: Path) -> dict[str, str]:
     return {"module_path": module_path, "module_class": module_class}
 
 
-def told(
+def matched(
     names: Sequence[str], interval: npt.NDArray[np.int64], graph: Sequence[Operator]
 ) -> dict[int, Operator]:
     """Match operators that ran with those of a graph, by the number of the operator that ran.
@@ -217,8 +217,8 @@ def _graph(module: Any) -> Graph | None:
             _exported(module) if exported else _nodes(module.inlined_graph, _Modules(module))
         )
         classes = {path: kind for _, layers in found for path, kind in (layers or {}).items()}
-        told = ((name, layers if layers is None else tuple(layers)) for name, layers in found)
-        return Graph(tuple(Operator(*each) for each in told), classes) if classes else None
+        each_with = ((name, layers if layers is None else tuple(layers)) for name, layers in found)
+        return Graph(tuple(Operator(*each) for each in each_with), classes) if classes else None
     return None
 
 
