@@ -221,3 +221,10 @@ def test_a_peak_of_ones_own_is_a_pair_of_rates(tmp_path: Path, capsys: Said) -> 
     for wrong in ("2T", "flops=2X", "flops=0", "flops=1T,speed=2"):
         assert cli.run([*asked, wrong]) == 2
         assert "--peak is no peak" in capsys.readouterr().err
+
+
+def test_without_files_all_questions_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["analyze"]) == 0
+    said = capsys.readouterr().out
+    assert "What limits the latency?" in said
+    assert "Use: xsp analyze [NAME] FILES..." in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from os import PathLike
@@ -295,7 +296,7 @@ class Trace:
         )
         return sent
 
-    def report(self, path: str | PathLike[str]) -> Path:
+    def report(self, path: str | PathLike[str] | None = None) -> Path:
         """Write one HTML page about the trace, and return its path; see `xsp.report`.
 
         Example:
@@ -304,11 +305,15 @@ class Trace:
                 webbrowser.open(trace.report("train.html").resolve().as_uri())
 
         Args:
-            path: File to write, such as `train.html`; an older one is replaced.
+            path: File to write, such as `train.html`; an older one is replaced. None (default):
+                a file in the working folder, with the trace's name.
 
         Raises:
             ExportError: The file could not be written.
         """
+        if path is None:
+            name = re.sub(r"[^\w.-]+", "_", self.name).removesuffix(".py")
+            path = f"{name or 'trace'}.html"
         page: Path = bound("report")(self, path)
         return page
 

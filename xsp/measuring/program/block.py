@@ -185,7 +185,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         """Save `prof.trace` as one Parquet file, and return its path; see `Trace.save`."""
         return self.trace.save(path)
 
-    def report(self, path: str | os.PathLike[str]) -> Path:
+    def report(self, path: str | os.PathLike[str] | None = None) -> Path:
         """Write `prof.trace` as one HTML page, and return its path; see `Trace.report`."""
         return self.trace.report(path)
 

@@ -68,6 +68,15 @@ Shell completion, for bash (zsh and fish alike), in ~/.bashrc:
 """
 
 
+# What other tools, and xsp's own API, call the commands.
+_CALLED = {
+    **dict.fromkeys(("measure", "run", "trace"), ". Use: xsp profile"),
+    **dict.fromkeys(("view", "print", "tree"), ". Use: xsp show"),
+    **dict.fromkeys(("load", "read", "convert"), ". Use: xsp import"),
+    **dict.fromkeys(("diff",), ". Use: xsp compare"),
+}
+
+
 class _Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print no list of commands: the help's own text has one, with arguments."""
@@ -85,7 +94,7 @@ class _Commands(click.Group):
         if args[0] not in self.commands and not args[0].startswith("-"):
             from xsp.text import suggest  # noqa: PLC0415
 
-            meant = suggest(args[0], self.list_commands(ctx))
+            meant = _CALLED.get(args[0]) or suggest(args[0], self.list_commands(ctx))
             ctx.fail(f"No such command {args[0]!r}{meant or '. See xsp --help.'}")
         return super().resolve_command(ctx, args)
 

@@ -247,6 +247,8 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
     from xsp.record.rank import identity  # noqa: PLC0415
 
     mine = identity()
+    if (mine is None or mine.rank == 0) and (hint := _misplaced(spec)):
+        terminal.say(f"xsp:{hint}")
     profiling = profile(
         options["levels"],
         runs=settings.runs,
@@ -369,11 +371,9 @@ def _ended(  # what to show and save, and how the script ended
 
     try:
         trace = profiling.trace if made is None else made()
-        if any(warning.code == "nothing-called" for warning in trace.warnings):
-            if functions := _functions(spec, ending):
-                raise MeasurementError(f"No model call was found{functions}{_misplaced(spec)}")
-            if misplaced := _misplaced(spec):
-                terminal.say(f"xsp:{misplaced}")
+        called = all(warning.code != "nothing-called" for warning in trace.warnings)
+        if not called and (functions := _functions(spec, ending)):
+            raise MeasurementError(f"No model call was found{functions}{_misplaced(spec)}")
         shown, saved = _shown(trace, options), ""
         try:
             saved = _save(trace, spec, options)

@@ -24,7 +24,7 @@ _HELP = """Answer one question about the traces in FILES by a table.
 
 FILES are traces that xsp saved, or recordings of other tools (see xsp import).
 NAME may stand before or after them. Without a NAME xsp prints its advice, and
-the questions that these traces can answer.
+the questions that these traces can answer; without FILES, all questions.
 """
 
 _EPILOG = """\b
@@ -42,7 +42,7 @@ _FORMATS = (".csv", ".json", ".parquet", ".html")
 
 
 @click.command(help=_HELP, epilog=_EPILOG)
-@click.argument("arguments", nargs=-1, required=True, metavar="[NAME] FILES...")
+@click.argument("arguments", nargs=-1, metavar="[NAME] FILES...")
 @click.option("--rows", type=click.IntRange(min=1), metavar="N", help="Print the first N rows.")
 @click.option("--sort", metavar="COLUMN", help="Largest values of this column first, as latency.")
 @click.option(
@@ -66,6 +66,9 @@ def analyze(
     from xsp.answer.analyses import ALL  # noqa: PLC0415
     from xsp.text import printable_lines  # noqa: PLC0415
 
+    if not arguments:
+        terminal.write(f"{printable_lines(_possible([], []))}\n\n{_ORDER}")
+        return
     files, name = _parted(arguments)
     if output is not None and output.suffix not in _FORMATS:
         raise click.UsageError(
@@ -193,12 +196,12 @@ def _possible(traces: list[Trace], files: list[Path]) -> str:
     from xsp.answer.analyses import ALL  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, show_header=False)
-    possible = [each for each in ALL if each.several or len(traces) == 1]
+    possible = [each for each in ALL if each.several or len(traces) < 2]
     for analysis in sorted(possible, key=lambda each: (each.paper is not None, _rank(each))):
         unmet = next((why for trace in traces if (why := analysis.unmet(trace))), None)
         said = f"[dim]— {escape(unmet)}[/dim]" if unmet else escape(analysis.question)
         table.add_row(analysis.name, analysis.paper or "", said)
-    if len(traces) == 1:
+    if len(traces) < 2:
         return terminal.drawn(table)
     return f"{terminal.drawn(table)}\n\nThe other analyses take one trace. {_joining(files)}"
 
