@@ -256,7 +256,7 @@ def test_a_row_that_ctrl_c_cut_off_leaves_no_part_of_a_line(
 @pytest.mark.parametrize("content", [b"no table", b"PAR1", b""])
 def test_a_damaged_table_is_an_error_that_says_what_to_do(tmp_path: Path, content: bytes) -> None:
     (tmp_path / TABLE).write_bytes(content)
-    with pytest.raises(TraceFormatError, match="delete it to measure all anew"):
+    with pytest.raises(TraceFormatError, match="delete the file to measure all models again"):
         read_results(tmp_path)
 
 

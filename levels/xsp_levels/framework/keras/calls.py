@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from xsp.errors import guarded
 from xsp.provider import CallFacts, Inputs, ModelCall, State
 from xsp_levels.framework.keras.backend import backend
 from xsp_levels.framework.keras.entry_point import CallEntryPoint, call_entry_point
@@ -167,12 +166,11 @@ def inputs_of(args: tuple[Any, ...], kwargs: Any) -> Inputs:
     Of an iterator those of its elements. Nothing for arguments that cannot be looked at, or whose
     sizes are known to the graph alone.
     """
-
-    def shapes() -> Inputs:
+    try:
         given = (*(getattr(value, "element_spec", value) for value in args), kwargs)
-        return tuple(shape_of(tensor) for tensor in tensors(given))
-
-    found = guarded(shapes, lambda _: ())
+        found = [shape_of(tensor) for tensor in tensors(given)]
+    except Exception:  # noqa: BLE001  the user's own objects may raise anything
+        return ()
     return tuple((size, dtype) for size, dtype in found if UNKNOWN not in size)
 
 

@@ -12,7 +12,6 @@ from types import CodeType
 from typing import Any
 
 from xsp.clock import Clock
-from xsp.errors import guarded
 from xsp_levels.framework.keras.backend import Backend, backend
 from xsp_levels.framework.keras.entry_point import CallEntryPoint, call_entry_point
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
@@ -216,9 +215,11 @@ class LayerRecorder:
 
     def _shapes(self, value: Any) -> Shapes | None:
         """Return the shapes of inputs or outputs; None if asking for them raised."""
-        return guarded(
-            lambda: shapes(value), lambda error: self._unread.append(type(error).__name__)
-        )
+        try:
+            return shapes(value)
+        except Exception as error:  # noqa: BLE001  the user's own properties run
+            self._unread.append(type(error).__name__)
+            return None
 
     def _greet(self) -> None:
         if threading.get_ident() != self._starter:

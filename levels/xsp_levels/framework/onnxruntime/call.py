@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from xsp.errors import guarded
 from xsp.provider import Inputs, ModelCall
 from xsp_levels.framework.onnxruntime.model import model_name
 
@@ -140,10 +139,10 @@ def tensor_inputs(arguments: Iterable[Any]) -> Inputs:
 
     Nothing for arguments that cannot be looked at: what they are is found out by the run.
     """
-    return guarded(
-        lambda: tuple(_shape(value) for value in _fed(arguments) if hasattr(value, "shape")),
-        lambda _: (),
-    )
+    try:
+        return tuple(_shape(value) for value in _fed(arguments) if hasattr(value, "shape"))
+    except Exception:  # noqa: BLE001  the user's own objects may raise anything
+        return ()
 
 
 def _fed(arguments: Iterable[Any]) -> Iterable[Any]:

@@ -46,7 +46,7 @@ def read(events: Sequence[dict[str, Any]], *windows: Window, began_ns: int = 0) 
 
 def test_a_profile_that_is_full_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(profile, "MOST_EVENTS", 2)
-    with pytest.raises(ProviderError, match="net had more in a visit"):
+    with pytest.raises(ProviderError, match="net had more"):
         read([node("a", 10, 5), run(9, 8)], Window(0, MS, 0, False))
 
 

@@ -258,7 +258,7 @@ def test_a_build_without_verbose_mode_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(onednn_switch, "libraries", lambda: (silent,))
     provider = OneDnn()
     provider.start(SystemClock(), CALLS)
-    assert "Quiet's oneDNN says nothing" in provider.stop().warnings[0]
+    assert "Quiet's oneDNN was built without its verbose mode" in provider.stop().warnings[0]
     assert provider.unavailable() == provider.stop().warnings[0]
 
 

@@ -9,7 +9,6 @@ from types import CodeType
 from typing import Any
 
 from xsp.clock import Clock
-from xsp.errors import guarded
 from xsp_levels.framework.torch.compiler import hide_from_compiler
 from xsp_levels.framework.torch.module.entry_point import (
     CallEntryPoint,
@@ -182,9 +181,11 @@ class LayerRecorder:
         self._entry.restore()
 
     def _shapes(self, value: Any) -> Shapes | None:
-        return guarded(
-            lambda: shapes(value), lambda error: self._unread.append(type(error).__name__)
-        )
+        try:
+            return shapes(value)
+        except Exception as error:  # noqa: BLE001  the user's own properties run
+            self._unread.append(type(error).__name__)
+            return None
 
     def _greet(self) -> None:
         if self._arrived is not None and threading.get_ident() != self._starter:

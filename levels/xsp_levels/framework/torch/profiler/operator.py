@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from xsp.clock import Clock, SystemClock
-from xsp.errors import ProviderError, guarded
+from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.framework.memory import (
@@ -158,9 +158,6 @@ class OperatorRecorder:
             recording.strand()
             self._warnings[_ELSEWHERE] = None
 
-    def _lost(self, error: Exception) -> None:
-        self._warnings[f"operators were not recorded: {error}"] = None
-
     def stop(self, addresses: Collection[int] = ()) -> OperatorRecords:
         """End the recording, unless `disarm` has, and return the records.
 
@@ -171,9 +168,10 @@ class OperatorRecorder:
         results, self._results = self._results, None
         events = None
         if results is not None:
-            events = guarded(  # other recorders have records, too
-                lambda: plain_events(results, detail=self._detail, addresses=addresses), self._lost
-            )
+            try:
+                events = plain_events(results, detail=self._detail, addresses=addresses)
+            except Exception as error:  # noqa: BLE001  other recorders have records, too
+                self._warnings[f"operators were not recorded: {error}"] = None
         names = events.names if events is not None else ()
         fused = {name: found for name in names if (found := source_operators(name)) is not None}
         return OperatorRecords(

@@ -15,7 +15,6 @@ from itertools import islice
 from types import MethodType
 from typing import Any
 
-from xsp.errors import guarded
 from xsp.provider import TRANSFORMED, CallFacts, Inputs, ModelCall, State
 from xsp_levels.framework.keras.layer_tree import is_layer
 from xsp_levels.framework.torch.module.module_path import class_name, is_function, tensors
@@ -312,15 +311,14 @@ def tensor_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inputs:
 
     if torch.jit.is_tracing():
         return ()
-
-    def look() -> Inputs:
-        found: list[tuple[tuple[int, ...], str]] = []
+    found: list[tuple[tuple[int, ...], str]] = []
+    try:
         _note_inputs(args, found, 3)
         if kwargs:
             _note_inputs(kwargs.values(), found, 3)
-        return tuple(found)
-
-    return guarded(look, lambda _: ())
+    except Exception:  # noqa: BLE001  the user's own objects may raise anything
+        return ()
+    return tuple(found)
 
 
 def _note_inputs(
