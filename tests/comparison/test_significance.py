@@ -76,3 +76,11 @@ def test_every_column_is_documented() -> None:
     assert found.table.columns == list(found.columns)
     assert found.summary.columns == list(found.summary_columns)
     assert all(text.endswith(".") for text in [*found.columns.values()])
+
+
+def test_a_busy_machine_is_named_before_the_differences() -> None:
+    quiet = measured(400_000)
+    told = {"warnings": [{"code": "busy-machine", "message": "others ran"}]}
+    found = xsp.compare(Trace(quiet.spans, dict(quiet.metadata) | told), quiet, names=["a", "b"])
+    assert any(note.startswith("a: other programs kept the processors") for note in found.notes)
+    assert not any("kept the processors" in note for note in xsp.compare(quiet, quiet).notes)

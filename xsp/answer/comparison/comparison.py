@@ -230,6 +230,16 @@ def _notes(
             f"slower; {ASSUMED_SPREAD:.0%} (standard deviation) is assumed for that, and is in "
             "the intervals here. `xsp profile` measures in several processes, and need not assume"
         )
+    busy = [
+        name
+        for name, trace in zip(names, traces, strict=True)
+        if any(warning.code == "busy-machine" for warning in trace.warnings)
+    ]
+    if busy:
+        yield (
+            f"{' and '.join(busy)}: other programs kept the processors busy meanwhile, so that a "
+            "difference may be theirs. Measure both again on a quiet machine"
+        )
     for name, trace in zip(names, traces, strict=True):
         if tool := tool_of(trace):
             yield f"{name}: recorded by {tool}, whose overhead is in the latencies of the host"
