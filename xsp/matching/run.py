@@ -30,7 +30,12 @@ class Pass:
     @property
     def timed(self) -> bool:
         """Whether the runs of this pass give latencies."""
-        return not (self.detail or self.sampled)
+        return not (self.detail or self.sampled or self.system)
+
+    @property
+    def system(self) -> bool:
+        """Whether it is recorded what the operating system does for the other kinds of span."""
+        return Kind.SYSCALL in self.kinds and not self.foreign
 
     @property
     def order(self) -> int:
@@ -44,6 +49,8 @@ class Pass:
             return "detail"
         if self.sampled:
             return "stack"
+        if self.system:
+            return f"system-{Pass(self.kinds - {Kind.SYSCALL}).name}"
         if not self.kinds:
             return "bare"
         kinds = [kind for kind in Kind if kind in self.kinds and kind.order == self.order]
@@ -51,14 +58,14 @@ class Pass:
 
 
 def ladder(kinds: Iterable[Kind]) -> tuple[Pass, ...]:
-    """Return the passes from the bare one down to all of `kinds`, in order.
+    """Return the passes from the bare one down to all of `kinds` but system calls, in order.
 
     >>> [pass_.name for pass_ in ladder({Kind.REGION, Kind.LAYER, Kind.OP})]
     ['bare', 'region', 'layer', 'op']
     >>> ladder({Kind.LAUNCH, Kind.KERNEL, Kind.MEMCPY})[-1].name
     'kernel'
     """
-    kinds = frozenset(kinds)
+    kinds = frozenset(kinds) - {Kind.SYSCALL}
     orders = sorted({kind.order for kind in kinds})
     return (
         Pass(frozenset()),

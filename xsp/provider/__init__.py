@@ -10,6 +10,7 @@ from xsp.clock import Clock
 from xsp.errors import ProviderError, TraceFormatError
 from xsp.level import Kind, Level
 from xsp.provider.contract import (
+    Accountant,
     Calibrating,
     EmptySpan,
     Packable,
@@ -21,14 +22,18 @@ from xsp.provider.contract import (
 )
 from xsp.provider.packing import pack, unpack
 from xsp.provider.row import (
+    ACCOUNT_SCHEMA,
     ATTRIBUTE,
     KIND,
     PROVENANCE,
     ROW_SCHEMA,
     SAMPLE_SCHEMA,
+    Account,
+    Accounts,
     Provenance,
     Samples,
     SpanRows,
+    Watched,
     checked,
     concat_rows,
     list_column,
@@ -68,6 +73,7 @@ from xsp.provider.watching import (
 )
 
 __all__ = [
+    "ACCOUNT_SCHEMA",
     "AT",
     "ATTRIBUTE",
     "BACKWARD",
@@ -91,6 +97,9 @@ __all__ = [
     "TRAINING_STEP",
     "TRANSFORMED",
     "WORKED",
+    "Account",
+    "Accountant",
+    "Accounts",
     "Awaiting",
     "Calibrating",
     "CallFacts",
@@ -117,6 +126,7 @@ __all__ = [
     "State",
     "ThreadState",
     "TraceFormatError",
+    "Watched",
     "Watcher",
     "checked",
     "concat_rows",

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider.row import Samples, SpanRows
+from xsp.provider.row import Accounts, Samples, SpanRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,19 @@ class Sampler(Protocol):
 
     def samples(self, records: Records) -> Samples:
         """Turn records into samples (`SAMPLE_SCHEMA`), without side effects."""
+        ...
+
+
+@runtime_checkable
+class Accountant(Protocol):
+    """A provider that records what the operating system does to threads, besides system calls.
+
+    Its kind is `Kind.SYSCALL`. It is armed in the passes of the system level alone, which give
+    no latencies but those of system calls.
+    """
+
+    def accounts(self, records: Records) -> Accounts:
+        """Turn records into accounts (`ACCOUNT_SCHEMA`), without side effects."""
         ...
 
 

@@ -65,6 +65,44 @@ SAMPLE_SCHEMA: dict[str, Any] = {
     "callers": pl.String,
 }
 
+
+class Account(StrEnum):
+    """What the operating system charges to a thread while it runs spans."""
+
+    WATCHED = "watched"  # the thread was watched from start to end; `cause`: a `Watched`
+    RUNNABLE = "runnable"  # ns in which it could have run, and waited for a processor
+    BLOCKED = "blocked"  # ns in which it waited for something else; `cause`: the system call
+    WOKEN = "woken"  # a blocked thread was woken; `cause`: the thread, process or interrupt
+    PREEMPTED = "preempted"  # it had to give way to another thread
+    MIGRATION = "migration"  # it went on on another processor
+    PAGE_FAULT = "page_fault"  # it touched a page that memory did not have mapped
+    MAJOR_FAULT = "major_fault"  # of these one that waited for a disk
+    READ = "read_bytes"  # bytes that a system call read
+    WRITTEN = "written_bytes"
+
+
+class Watched(StrEnum):
+    """What is known of a watched thread; accounts of other sorts are unknown, not zero."""
+
+    SWITCHES = "switches"  # runnable, blocked, preempted, migration
+    WAKERS = "wakers"  # woken; without them a wait for a processor after a block is blocked too
+    FAULTS = "faults"  # page_fault, of code of the program alone if major_fault is unknown
+    CALLS = "calls"  # read_bytes, written_bytes, and causes of blocked
+
+
+# What the operating system charges to the spans around it, and is no span itself.
+ACCOUNT_SCHEMA: dict[str, Any] = {
+    "start_ns": pl.Int64,  # CLOCK_MONOTONIC
+    "end_ns": pl.Int64,  # equal to start_ns: a moment
+    "thread": pl.Int64,  # as in rows of spans
+    "what": pl.Enum([account.value for account in Account]),
+    "cause": pl.String,
+    "amount": pl.Float64,  # ns, bytes, or how often
+    # Whether all of it lies where it says; otherwise it is the sum over a visit, which says
+    # something of steps only.
+    "exact": pl.Boolean,
+}
+
 ATTRIBUTE = "attr."
 
 _DEFAULTS = {"provenance": Provenance.RECORDED.value}
@@ -94,6 +132,7 @@ _DEFECTS: Mapping[str, pl.Expr] = {
 
 SpanRows = pl.DataFrame
 Samples = pl.DataFrame
+Accounts = pl.DataFrame
 
 
 def span_rows(columns: Mapping[str, Any]) -> SpanRows:

@@ -47,6 +47,7 @@ MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # steps in which samples are taken, at most
+MOST_WATCHED = 100  # steps of a pass of the system level, which may record 1,000 events in each
 
 
 class Plan:
@@ -77,6 +78,7 @@ class Plan:
         self._timed = [pass_ for pass_ in passes if pass_.timed]
         self._detailed = [pass_ for pass_ in passes if pass_.detail]
         self._sampling = [pass_ for pass_ in passes if pass_.sampled]
+        self._watching = [pass_ for pass_ in passes if pass_.system]
         self._round = -1
         self._quickest_ns: int | None = None  # latency of a warm-up step
         self._ask_at = FEWEST_ROUNDS
@@ -237,7 +239,7 @@ class Plan:
         # The visits of passes for what costs time, which are made once.
         passes, self._detailed = self._detailed, []
         details = [PlannedVisit(pass_, 1, 0, self._round) for pass_ in passes]
-        detail = [*details, *self._samples()]
+        detail = [*details, *self._samples(untimed)]
         # As many steps as the first rounds had, so that the two ends can be compared.
         calls = 1 if self._slow else 3
         last = PlannedVisit(self._timed[0], calls, untimed, self._round + 1)
@@ -249,16 +251,26 @@ class Plan:
     def _spent(self) -> bool:
         """Whether the budget is over, or would be before the half of another round was."""
         coming_ns = 0.0
-        if self._sampling:  # of the closing visits those that take longest
+        if self._sampling or self._watching:  # of the closing visits those that take longest
             coming_ns = max(self._most_sampled_ns, self._typical() or 0.0)
         if not self.settings.runs:
             coming_ns += (self.spent_ns - self._spent_before_ns) / 2
         return self.spent_ns + coming_ns >= self.settings.budget_s * 1e9
 
-    def _samples(self) -> list[PlannedVisit]:
+    def _samples(self, untimed: int) -> list[PlannedVisit]:
+        """Return the visits of passes that sample what Python runs, or watch the system.
+
+        Args:
+            untimed: Steps before those that are watched, for these replace what was cached.
+        """
         # While Python is sampled steps may be many times slower.
-        sized = self._sampled(), 0, self._round, int(self._most_sampled_ns)
-        return [PlannedVisit(pass_, *sized) for pass_ in self._sampling]
+        calls, most_ns = self._sampled(), int(self._most_sampled_ns)
+        watched = min(calls, MOST_WATCHED)
+        return [
+            *(PlannedVisit(pass_, watched, untimed, self._round, most_ns)
+              for pass_ in self._watching),
+            *(PlannedVisit(pass_, calls, 0, self._round, most_ns) for pass_ in self._sampling),
+        ]
 
     def _sampled(self) -> int:
         """Return in how many steps samples are taken: some hundred samples are enough."""

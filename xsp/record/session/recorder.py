@@ -72,7 +72,7 @@ class Session:
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
         self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
-        self._kinds = kinds
+        self._kinds = kinds - {Kind.SYSCALL}  # which have passes of their own
         self._warnings: dict[tuple[str, str], TraceWarning] = {}
         self._broken: set[tuple[str, Pass | None]] = set()
         self._observers: tuple[str, ...] | None = None

@@ -29,16 +29,20 @@ class Selection:
     def passes(self) -> tuple[Pass, ...]:
         """The ladder, bare pass first, and the passes that give no latencies.
 
-        These are a pass for attributes that cost time, without library calls unless there are
+        These are one for what the operating system does for regions, layers and operators each;
+        a pass for attributes that cost time, without library calls unless there are
         kernels below them, for such calls tell all they know on the timed passes; and one for
         samples of what Python runs, without the kinds that Python cannot be the time between.
         """
-        passes = ladder(self.kinds)
-        if not self.kinds - {Kind.REGION}:
+        kinds = self.kinds - {Kind.SYSCALL}
+        passes = ladder(kinds)
+        shallow = frozenset(kind for kind in kinds if kind.order <= Kind.OP.order)
+        if Kind.SYSCALL in self.kinds:
+            passes += tuple(Pass(step.kinds | {Kind.SYSCALL}) for step in ladder(shallow)[1:])
+        if not kinds - {Kind.REGION}:
             return passes
-        shallow = frozenset(kind for kind in self.kinds if kind.order <= Kind.OP.order)
-        below_calls = any(kind.order > Kind.CALL.order for kind in self.kinds)
-        costly = self.kinds if below_calls or shallow == {Kind.REGION} else shallow
+        below_calls = any(kind.order > Kind.CALL.order for kind in kinds)
+        costly = kinds if below_calls or shallow == {Kind.REGION} else shallow
         passes = (*passes, Pass(costly, detail=True))
         if not any(isinstance(provider, Sampler) for provider in self.providers):
             return passes
