@@ -95,6 +95,7 @@ ACCOUNT_SCHEMA: dict[str, Any] = {
     "start_ns": pl.Int64,  # CLOCK_MONOTONIC
     "end_ns": pl.Int64,  # equal to start_ns: a moment
     "thread": pl.Int64,  # as in rows of spans
+    "thread_name": pl.String,  # `pt_data_worker 1234` for a process that this one started
     "what": pl.Enum([account.value for account in Account]),
     "cause": pl.String,
     "amount": pl.Float64,  # ns, bytes, or how often
