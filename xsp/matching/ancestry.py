@@ -178,3 +178,27 @@ def inverse(sequence: Ints) -> Ints:
     place = np.empty_like(sequence)
     place[sequence] = np.arange(len(sequence))
     return place
+
+
+def innermost(start: Ints, end: Ints, on: Ints, parent: Ints, time: Ints, thread: Ints) -> Ints:
+    """Return the number of the innermost span around each moment on its thread, or -1.
+
+    Args:
+        start: When each span began, shape `[spans]`; parents come before their children.
+        end: When each span ended.
+        on: Thread of each span.
+        parent: Number of the span around each span; -1: none.
+        time: The moments.
+        thread: Thread of each moment.
+    """
+    found = np.full(len(time), -1, np.int64)
+    for one in np.unique(thread):
+        mine, asking = np.flatnonzero(on == one), np.flatnonzero(thread == one)
+        if len(mine):
+            mine = mine[np.argsort(start[mine], kind="stable")]  # parents come before children
+            latest = np.searchsorted(start[mine], time[asking], "right") - 1
+            found[asking] = np.where(latest >= 0, mine[latest], -1)
+    # Of a row that has ended, the nearest ancestor that has not.
+    while len(over := np.flatnonzero((found >= 0) & (end[found] < time))):
+        found[over] = parent[found[over]]
+    return found

@@ -43,6 +43,8 @@ _MEMORY = (Kind.REGION, *_FRAMEWORK)
 _CALL = (Kind.CALL,)
 _ALLOCATING = (Kind.LAYER, Kind.OP, Kind.LAUNCH)
 _HOST = (Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL)
+_WATCHED = (Kind.REGION, *_FRAMEWORK)
+_SYSCALL = (Kind.SYSCALL,)
 _LAUNCH = (Kind.LAUNCH,)
 _KERNEL = (Kind.KERNEL,)
 _ACTIVITIES = (Kind.KERNEL, Kind.MEMCPY, Kind.MEMSET)
@@ -164,6 +166,31 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "How many batches the workers had ready when the program asked for one."),
     Attribute("nvtx_domain", _HOST, _TEXT,
         "NVTX domain that the range was announced in; null for the domain without a name."),
+    Attribute("running_ns", _WATCHED, _FLOAT,
+        "Time on a processor, of the thread of the span; on average, as are the next ones.", "ns"),
+    Attribute("runnable_ns", _WATCHED, _FLOAT,
+        "Time in which its thread could have run, and waited for a processor.", "ns"),
+    Attribute("blocked_ns", _WATCHED, _FLOAT,
+        "Time in which its thread waited for something else; the three are all of its time.",
+        "ns"),
+    Attribute("blocked_in", _WATCHED, _TEXT, "System call in which it was blocked longest."),
+    Attribute("woken_by", _WATCHED, _TEXT,
+        "Thread, process or `interrupt` that woke it most often."),
+    Attribute("preempted", _WATCHED, _FLOAT, "How often it had to give way to another thread."),
+    Attribute("migrations", _WATCHED, _FLOAT, "How often it went on on another processor."),
+    Attribute("page_faults", _WATCHED, _FLOAT,
+        "How often it touched a page of memory that was not mapped."),
+    Attribute("major_faults", _WATCHED, _FLOAT, "How many of these waited for a disk."),
+    Attribute("io_read_bytes", _WATCHED, _FLOAT, "What its system calls read.", "bytes"),
+    Attribute("io_written_bytes", _WATCHED, _FLOAT, "What its system calls wrote.", "bytes"),
+    Attribute("thread_states", _REGION, "List(Struct)",
+        "Name, running, runnable and blocked time of each thread in a step; on the root only."),
+    Attribute("calls_per_step", _SYSCALL, _FLOAT, "How many of them a step makes, on average."),
+    Attribute("steps_share", _SYSCALL, _FLOAT, "Share of steps in which there is one."),
+    Attribute("failed_calls", _SYSCALL, _FLOAT, "How many of them failed in a step."),
+    Attribute("io_bytes", _SYSCALL, _FLOAT, "What they read or wrote in a step.", "bytes"),
+    Attribute("process_name", _SYSCALL, _TEXT,
+        "Process that made them, if not the one that runs the model; null: that one."),
     Attribute("module_path", _LAYER, _TEXT,
         "Dotted path from the root module, empty for the root module itself."),
     Attribute("module_class", _LAYER, _TEXT, "Class of the module, such as `Conv2d`."),

@@ -14,10 +14,10 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.level import Kind
-from xsp.matching import ON_DEVICE, nearest
+from xsp.matching import ON_DEVICE, innermost, nearest
 from xsp.provider import ATTRIBUTE, Provider, concat_rows, span_rows
 from xsp.reading.correlation import correlate
-from xsp.reading.runs import innermost, read_visit
+from xsp.reading.runs import read_visit
 from xsp.record.program import Window
 from xsp.record.session import PlannedVisit, Visit
 from xsp.warning import TraceWarning, WarningCount
@@ -182,10 +182,10 @@ def _in_waiting(frame: pl.DataFrame, item: Ints, thread: int) -> Ints:
     place[around] = np.arange(len(around))
     above = parent[around]
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    samples = pl.DataFrame({"time_ns": start[asking], "thread": np.full(len(asking), thread)})
     found = innermost(
         start[around], end[around], own[around],
-        np.where(above >= 0, place[np.maximum(above, 0)], -1), samples,
+        np.where(above >= 0, place[np.maximum(above, 0)], -1),
+        start[asking], np.full(len(asking), thread),
     )  # fmt: skip
     parent[asking] = np.where(found >= 0, around[np.maximum(found, 0)], 0)
     return parent

@@ -6,11 +6,11 @@ from collections import defaultdict
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
+from xsp.matching import innermost
 from xsp.reading.program.forest import Forest
-from xsp.reading.runs import calls, in_common, innermost
+from xsp.reading.runs import calls, in_common
 from xsp.record.program import LineSamples, ProgramRecord, Records
 
 Ints = NDArray[np.int64]
@@ -47,10 +47,8 @@ def self_time(forest: Forest, record: ProgramRecord, of_item: Ints) -> dict[int,
     place[mine] = np.arange(len(mine))
     above = forest.parent[mine]
     parent = np.where(above >= 0, place[np.maximum(above, 0)], -1)
-    samples = pl.DataFrame(
-        {"time_ns": lines.time_ns, "thread": np.full(len(lines.time_ns), record.thread)}
-    )
-    found = innermost(items.begin[mine], items.end[mine], thread, parent, samples)
+    on = np.full(len(lines.time_ns), record.thread)
+    found = innermost(items.begin[mine], items.end[mine], thread, parent, lines.time_ns, on)
     # A thread's self time beyond all of its items is the block's.
     row = np.where(found >= 0, of_item[mine[np.maximum(found, 0)]], 0)
     around = in_common([lines.stacks[n] for n in np.unique(lines.stack).tolist()])

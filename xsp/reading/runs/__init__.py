@@ -4,7 +4,7 @@ from xsp.reading.runs.build import build_trace, describe
 from xsp.reading.runs.interpretation import interpret, read_visit
 from xsp.reading.runs.pause import with_pauses, without_pauses
 from xsp.reading.runs.process_runs import ProcessRuns
-from xsp.reading.runs.self_time import MOST_CALLS, calls, in_common, innermost, named_time
+from xsp.reading.runs.self_time import MOST_CALLS, calls, in_common, named_time
 
 __all__ = [
     "MOST_CALLS",
@@ -13,7 +13,6 @@ __all__ = [
     "calls",
     "describe",
     "in_common",
-    "innermost",
     "interpret",
     "named_time",
     "read_visit",

@@ -10,6 +10,7 @@ from typing import Any
 from xsp import __version__
 from xsp.errors import MeasurementError
 from xsp.level import MEASURED
+from xsp.reading.accounting import with_call_rows
 from xsp.reading.merge import merge
 from xsp.reading.runs.process_runs import ProcessRuns
 from xsp.reading.runs.synchronous import left, resolve, with_latencies
@@ -77,8 +78,9 @@ def build_trace(
         if merged.processes < 2
         else f"across {merged.processes} processes",
     )
-    metadata |= made_of(merged.spans)
-    return Trace(merged.spans, metadata, merged.typical_runs)
+    spans = with_call_rows(merged.spans)
+    metadata |= made_of(spans)
+    return Trace(spans, metadata, merged.typical_runs)
 
 
 def describe(

@@ -17,8 +17,11 @@ from xsp.errors import guarded
 from xsp.level import Kind, Level
 from xsp.matching import Pass, Run, with_inside_costs
 from xsp.provider import (
+    ACCOUNT_SCHEMA,
     MOST_SPANS,
     SAMPLE_SCHEMA,
+    Accountant,
+    Accounts,
     Provenance,
     Provider,
     Records,
@@ -31,6 +34,7 @@ from xsp.provider import (
     span_rows,
     within_memory,
 )
+from xsp.reading.accounting import with_accounts
 from xsp.reading.correlation import (
     Trees,
     any_captured,
@@ -134,6 +138,7 @@ class _Interpreter:
         self._warnings: dict[TraceWarning, None] = {}
         self._counts: list[WarningCount] = []
         self._sampled = [pl.DataFrame(schema=SAMPLE_SCHEMA)]
+        self._called: frozenset[Kind] = frozenset()  # kinds of the pass that calls are told of
 
     def read(self, visit: Visit) -> VisitRows:
         rows = self._rows(visit)
@@ -144,6 +149,8 @@ class _Interpreter:
         visits = [without_pauses(visit) for visit in visits]
         chosen = counting(visits)
         self._note_cold_start(chosen)
+        watched = [each.planned.pass_.kinds for each in chosen if each.planned.pass_.system]
+        self._called = max(watched, key=len, default=frozenset())
         # A CUDA graph is captured once, usually while warming up, and only replayed later.
         warm = self._warm_captures(visits)
         runs = [run for batch in _batches(chosen) for run in self._runs(batch)]
@@ -175,12 +182,19 @@ class _Interpreter:
             rows = concat_rows([self._rows(visit) for visit in visits])
             if visits[0].shared:  # such a visit is alone in its batch
                 rows = _of_thread(rows, visits[0].thread)
+            called = rows["kind"] == Kind.SYSCALL.value
+            calls, rows = rows.filter(called), rows.filter(~called) if pass_.system else rows
             trees = correlate(_roots(visits), rows, synchronous=self._synchronous)
             self._note(visits, trees)
             frames = trees.frames
         chosen: Iterable[tuple[int, SpanRows | None]] = enumerate(frames)
         if pass_.sampled:  # all steps of one group and structure make one run
             chosen = self._with_self_time(visits, [w[1] for w in windows], trees.frames)
+        if pass_.system:  # likewise
+            kind = max(pass_.kinds - {Kind.SYSCALL}, key=lambda kind: kind.order)
+            # Calls lie in the innermost spans, as the deepest of these passes has them.
+            calls = calls if pass_.kinds == self._called else calls.clear()
+            chosen = with_accounts(trees.frames, kind, self._accounts(visits), calls)
         for at, frame in chosen:
             visit, number, begin, end, waited = windows[at]
             faults = visit.page_faults
@@ -242,6 +256,23 @@ class _Interpreter:
                     self._sampled.append(samples)
                     shown.append(samples_without_pauses(samples, visit))
         return pl.concat(shown)
+
+    def _accounts(self, visits: Sequence[Visit]) -> Accounts:
+        """Return what the operating system charged to threads in visits of one pass."""
+        found = [pl.DataFrame(schema=ACCOUNT_SCHEMA)]
+        for visit in visits:
+            pass_ = visit.planned.pass_
+            found += [self._accounts_of(pass_, *kept) for kept in visit.records]
+        return pl.concat(found)
+
+    def _accounts_of(self, pass_: Pass, provider: Provider, records: Records) -> Accounts:
+        none = pl.DataFrame(schema=ACCOUNT_SCHEMA)
+        if not isinstance(provider, Accountant):
+            return none
+        return guarded(
+            lambda: provider.accounts(records).select(*ACCOUNT_SCHEMA),
+            lambda error: self._failed(provider, pass_, error, none),
+        )
 
     def _samples_of(self, pass_: Pass, provider: Provider, records: Records) -> Samples:
         none = pl.DataFrame(schema=SAMPLE_SCHEMA)

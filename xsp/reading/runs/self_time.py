@@ -21,6 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.level import Kind
+from xsp.matching import innermost
 from xsp.provider import ATTRIBUTE, Samples
 
 Ints = NDArray[np.int64]
@@ -60,7 +61,9 @@ def with_self_time(
     parent = rows["parent"].to_numpy()
     parent = np.where(parent < 0, -1, parent + np.repeat(first[:-1], np.diff(first)))
     start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
-    at = innermost(start, end, rows["thread"].fill_null(-1).to_numpy(), parent, samples)
+    thread = rows["thread"].fill_null(-1).to_numpy()
+    times, on = samples["time_ns"].to_numpy(), samples["thread"].to_numpy()
+    at = innermost(start, end, thread, parent, times, on)
     python = rows["kind"].is_in(_PYTHON).to_numpy()
     owned = (at >= 0) & python[at]
     model = np.searchsorted(first, at[owned], "right") - 1  # the step of each sample
@@ -84,30 +87,6 @@ def _alike(rows: pl.DataFrame, first: Ints) -> Ints:
             for i, (begin, end) in enumerate(pairwise(first))
         ]
     )
-
-
-def innermost(start: Ints, end: Ints, on: Ints, parent: Ints, samples: Samples) -> Ints:
-    """Return the number of the innermost span around each sample on its thread, or -1.
-
-    Args:
-        start: When each span began, shape `[spans]`; parents come before their children.
-        end: When each span ended.
-        on: Thread of each span.
-        parent: Number of the span around each span; -1: none.
-        samples: The samples.
-    """
-    time, thread = samples["time_ns"].to_numpy(), samples["thread"].to_numpy()
-    found = np.full(len(time), -1, np.int64)
-    for one in np.unique(thread):
-        mine, asking = np.flatnonzero(on == one), np.flatnonzero(thread == one)
-        if len(mine):
-            mine = mine[np.argsort(start[mine], kind="stable")]  # parents come before children
-            latest = np.searchsorted(start[mine], time[asking], "right") - 1
-            found[asking] = np.where(latest >= 0, mine[latest], -1)
-    # Of a row that has ended, the nearest ancestor that has not.
-    while len(over := np.flatnonzero((found >= 0) & (end[found] < time))):
-        found[over] = parent[found[over]]
-    return found
 
 
 def named_time(samples: Samples, row: Ints, by_calls: pl.Series) -> pl.DataFrame:

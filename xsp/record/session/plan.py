@@ -267,8 +267,10 @@ class Plan:
         calls, most_ns = self._sampled(), int(self._most_sampled_ns)
         watched = min(calls, MOST_WATCHED)
         return [
-            *(PlannedVisit(pass_, watched, untimed, self._round, most_ns)
-              for pass_ in self._watching),
+            *(
+                PlannedVisit(pass_, watched, untimed, self._round, most_ns)
+                for pass_ in self._watching
+            ),
             *(PlannedVisit(pass_, calls, 0, self._round, most_ns) for pass_ in self._sampling),
         ]
 

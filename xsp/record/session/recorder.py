@@ -120,7 +120,7 @@ class Session:
         now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings, most_ns = Readings(), planned.most_ns
-        if not planned.counts:
+        if not planned.counts or planned.pass_.system:  # which has no visit while warming up
             self.calibrate(planned.pass_)
         with self.recording(planned.pass_, whole_model=call.whole_model) as records:
             for number in range(planned.untimed + planned.calls):

@@ -1,0 +1,19 @@
+"""Charges to spans what the operating system did for their threads: waits, faults, system calls."""
+
+from xsp.reading.accounting.charge import THREADS, Charges, charges
+from xsp.reading.accounting.step import with_accounts
+from xsp.reading.accounting.system_call import (
+    CALLS,
+    fold_calls,
+    with_call_rows,
+)
+
+__all__ = [
+    "CALLS",
+    "THREADS",
+    "Charges",
+    "charges",
+    "fold_calls",
+    "with_accounts",
+    "with_call_rows",
+]

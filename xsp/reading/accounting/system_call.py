@@ -1,0 +1,229 @@
+"""Folds system calls: one row for each name below each span, whatever their order was.
+
+System calls differ in number and order from step to step, so that none has a counterpart in
+another step. What is told of them is how many a step has, and how long they last together.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from xsp.level import Kind
+from xsp.matching import generations, inside_costs, path_names
+from xsp.provider import ATTRIBUTE, SpanRows
+from xsp.trace import SPAN_SCHEMA
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_PROCESS = f"{ATTRIBUTE}process_name"
+
+CALLS = pl.List(
+    pl.Struct(
+        {
+            "name": pl.String,
+            "process": pl.String,  # of which they were made, if not of the measured one
+            "calls": pl.Float64,  # in a step, on average
+            "latency_ns": pl.Float64,  # of all of them in a step, without what recording cost
+            "errors": pl.Float64,  # that failed, in a step
+            "bytes": pl.Float64,  # read or written in a step
+            "steps": pl.Float64,  # the share of steps in which there was one
+            "thread": pl.Int64,  # that made them; of several one
+        }
+    )
+)
+
+
+def fold_calls(
+    calls: SpanRows, below: Ints, end: Ints, step: Ints, steps: int
+) -> dict[int, list[dict[str, Any]]]:
+    """Sum up system calls of several steps by the span that they lie in and their name.
+
+    Args:
+        calls: System calls (`xsp.provider.ROW_SCHEMA`).
+        below: Number of the span that each lies in.
+        end: When each ended, at most with its step.
+        step: Number of the step of each.
+        steps: How many steps there were.
+
+    Returns:
+        For each span with calls one entry for each name (`CALLS`). Calls of other processes last
+        as long as those of one of them, since these run side by side.
+    """
+    cost, _ = inside_costs(calls)
+    took = np.maximum(end - calls["start_ns"].to_numpy() - np.nan_to_num(cost), 0.0)
+    lacking = {_PROCESS: pl.String, f"{ATTRIBUTE}error": pl.String, f"{ATTRIBUTE}bytes": pl.Int64}
+    known = calls.with_columns(
+        pl.lit(None, dtype).alias(name)
+        for name, dtype in lacking.items()
+        if name not in calls.columns
+    )
+    table = known.select(
+        "name",
+        "thread",
+        below=pl.Series(below),
+        step=pl.Series(step),
+        took=pl.Series(took),
+        process=pl.col(_PROCESS).str.replace(r" \d+$", ""),
+        error=pl.col(f"{ATTRIBUTE}error").is_not_null(),
+        size=pl.col(f"{ATTRIBUTE}bytes"),
+    )
+    threads = pl.when(pl.col("process").is_null()).then(1).otherwise(pl.col("thread").n_unique())
+    folded = table.group_by("below", "name", "process", maintain_order=True).agg(
+        calls=pl.len() / steps,
+        latency_ns=pl.col("took").sum() / steps / threads.first(),
+        errors=pl.col("error").sum() / steps,
+        bytes=pl.when(pl.col("size").is_not_null().any()).then(pl.col("size").sum() / steps),
+        steps=pl.col("step").n_unique() / steps,
+        thread=pl.first("thread"),
+    )
+    result: dict[int, list[dict[str, Any]]] = {}
+    for row in folded.iter_rows(named=True):
+        result.setdefault(row.pop("below"), []).append(row)
+    return result
+
+
+def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return the spans of a trace with the system calls below them as spans of their own.
+
+    They stand for calls in all of the self time of the span around them, which is less by theirs;
+    drawn they are in its longest gap. Where they lasted longer than that time, they are shortened.
+
+    Args:
+        spans: Spans in the columns of `xsp.trace.SPAN_SCHEMA`, with the attribute `system_calls`.
+    """
+    if not isinstance(fields := spans.schema.get("attributes"), pl.Struct):
+        return spans
+    if "system_calls" not in {field.name for field in fields.fields}:
+        return spans
+    attributes = spans["attributes"].struct.unnest()
+    calls = attributes["system_calls"]
+    spans = spans.with_columns(attributes=attributes.drop("system_calls").to_struct())
+    found = (
+        pl.DataFrame({"row": np.arange(spans.height), "calls": calls})
+        .filter(pl.col("calls").list.len() > 0)
+        .explode("calls")
+        .unnest("calls")
+    )
+    if not found.height:
+        return spans
+    at = found["row"].to_numpy()
+    around = spans[at]
+    same = found["process"].is_null().to_numpy()
+    took = found["latency_ns"].to_numpy()
+    room = np.nan_to_num(spans["self_ns"].to_numpy().astype(np.float64))
+    inside = np.bincount(at[same], weights=took[same], minlength=spans.height)
+    shrunk = np.where(inside > room, room / np.maximum(inside, 1e-9), 1.0)
+    took = np.where(same, took * shrunk[at], took)
+    # A worker's calls last as long as the span around them at most.
+    whole = around["latency_ns"].cast(pl.Float64).fill_null(np.inf).to_numpy()
+    took = np.minimum(took, whole)
+    start, end = _drawn(spans, at, took, same)
+    rows = found.select(
+        pl.lit(Kind.SYSCALL.level.label).alias("level"),
+        pl.lit(Kind.SYSCALL.value).alias("kind"),
+        "name",
+        around["span_id"].alias("parent_id"),
+        pl.Series("start_ns", start),
+        pl.Series("end_ns", end),
+        pl.Series("latency_ns", took),
+        pl.Series("self_ns", took),
+        around["runs"].alias("runs"),
+        pl.col("thread"),
+        attributes=pl.struct(
+            calls=pl.col("calls").round().clip(1).cast(pl.Int64),
+            calls_per_step="calls",
+            steps_share="steps",
+            failed_calls=pl.when(pl.col("errors") > 0).then("errors"),
+            io_bytes="bytes",
+            process_name="process",
+            exact=pl.lit(value=True),
+        ),
+    )
+    numbers = [column for column in SPAN_SCHEMA if column not in rows.columns]
+    rows = rows.with_columns(pl.lit(None, SPAN_SCHEMA[name]).alias(name) for name in numbers)
+    rows = rows.select(
+        *(pl.col(name).cast(SPAN_SCHEMA[name]) for name in SPAN_SCHEMA), "attributes"
+    )
+    less = np.bincount(at[same], weights=took[same], minlength=spans.height)
+    own = pl.Series("self_ns", np.maximum(room - less, 0.0))
+    spans = spans.with_columns(self_ns=pl.when(pl.col("self_ns").is_not_null()).then(own))
+    whole_table = pl.concat([_plain(spans), _plain(rows)], how="diagonal_relaxed")
+    names = [name for name in whole_table.columns if name.startswith(ATTRIBUTE)]
+    fields_of = whole_table.select(pl.col(names).name.map(lambda n: n.removeprefix(ATTRIBUTE)))
+    result = whole_table.select(*SPAN_SCHEMA).with_columns(attributes=fields_of.to_struct())
+    return _with_paths(result, np.concatenate([np.zeros(spans.height, np.int64) - 1, at]))
+
+
+def _drawn(
+    spans: pl.DataFrame, at: Ints, took: Floats, same: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Return where calls are drawn: one after the other in the longest gap of the span around.
+
+    Args:
+        spans: All spans.
+        at: The span around each call.
+        took: How long each call lasts.
+        same: Which calls the thread of the span made; others are drawn from its start.
+    """
+    begins, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
+    rows = {span: row for row, span in enumerate(spans["span_id"].to_list())}
+    wanted = set(at.tolist())
+    children: dict[int, list[tuple[int, int]]] = {row: [] for row in wanted}
+    for row, (above, thread) in enumerate(spans.select("parent_id", "thread").iter_rows()):
+        parent = rows.get(above, -1)
+        if parent in wanted and thread == spans["thread"][parent]:
+            children[parent].append((int(begins[row]), int(ends[row])))
+    gaps: dict[int, tuple[int, int]] = {}
+    for row, taken in children.items():
+        over = int(ends[row])
+        free, now = (over, over), int(begins[row])
+        for child_begin, child_end in [*sorted(taken), (over, over)]:
+            if child_begin - now > free[1] - free[0]:
+                free = now, child_begin
+            now = max(now, child_end)
+        gaps[row] = free
+    whole = np.bincount(at[same], weights=took[same], minlength=spans.height)
+    start, end = np.empty(len(at), np.int64), np.empty(len(at), np.int64)
+    used: dict[int, float] = {}
+    for number, row in enumerate(at.tolist()):
+        if not same[number]:
+            start[number] = begins[row]
+            end[number] = min(begins[row] + round(took[number]), ends[row])
+            continue
+        first, last = gaps[row]
+        fits = min(1.0, (last - first) / max(whole[row], 1.0))
+        before = used.get(row, 0.0)
+        used[row] = before + took[number] * fits
+        start[number], end[number] = first + int(before), first + int(used[row])
+    return start, end
+
+
+def _with_paths(spans: pl.DataFrame, around: Ints) -> pl.DataFrame:
+    """Return spans with paths and ids of those that have none, which lie in spans `around`."""
+    rows = {span: row for row, span in enumerate(spans["span_id"].to_list())}
+    parent = np.array(
+        [-1 if above is None else rows[above] for above in spans["parent_id"].to_list()]
+    )
+    paths = path_names(spans["name"], parent, list(generations(parent)))
+    new = pl.Series(around >= 0)
+    made = paths.map_elements(
+        lambda path: int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) or 1, pl.UInt64
+    )
+    return spans.with_columns(
+        path=pl.when(new).then(paths).otherwise("path"),
+        span_id=pl.when(new).then(made).otherwise("span_id"),
+    )
+
+
+def _plain(spans: pl.DataFrame) -> pl.DataFrame:
+    """Return spans with a column for each attribute."""
+    fields = spans["attributes"].struct.unnest()
+    return spans.drop("attributes").hstack(
+        [column.alias(f"{ATTRIBUTE}{column.name}") for column in fields]
+    )
