@@ -50,7 +50,8 @@ class Pass:
         if self.sampled:
             return "stack"
         if self.system:
-            return f"system-{Pass(self.kinds - {Kind.SYSCALL}).name}"
+            others = self.kinds - {Kind.SYSCALL}
+            return f"system-{Pass(others).name}" if others else "system"
         if not self.kinds:
             return "bare"
         kinds = [kind for kind in Kind if kind in self.kinds and kind.order == self.order]

@@ -1,6 +1,6 @@
 """Charges to spans what the operating system did for their threads: waits, faults, system calls."""
 
-from xsp.reading.accounting.charge import THREADS, Charges, charges
+from xsp.reading.accounting.charge import NAMES, THREADS, Charges, charges, thread_charges
 from xsp.reading.accounting.step import with_accounts
 from xsp.reading.accounting.system_call import (
     CALLS,
@@ -10,10 +10,12 @@ from xsp.reading.accounting.system_call import (
 
 __all__ = [
     "CALLS",
+    "NAMES",
     "THREADS",
     "Charges",
     "charges",
     "fold_calls",
+    "thread_charges",
     "with_accounts",
     "with_call_rows",
 ]

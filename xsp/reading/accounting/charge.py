@@ -59,17 +59,28 @@ class Charges:
     """What spans were charged.
 
     Attributes:
-        amounts: For each attribute its value for each span; NaN where that was not watched.
+        watched_ns: For how long each span was watched; 0 if too little of it was.
+        amounts: For each attribute its value in that time, for each span; NaN where that was not
+            watched.
         blocked_in: For each span the system call in which it was blocked longest, or None.
         woken_by: For each span who woke it most often, or None.
     """
 
+    watched_ns: Floats
     amounts: Mapping[str, Floats]
     blocked_in: list[str | None]
     woken_by: list[str | None]
 
 
-def charges(accounts: Accounts, start: Ints, end: Ints, thread: Ints, *, whole: Ints) -> Charges:
+def charges(
+    accounts: Accounts,
+    start: Ints,
+    end: Ints,
+    thread: Ints,
+    *,
+    steps: Ints,
+    least: float = _WATCHED_WHOLE,
+) -> Charges:
     """Charge accounts to spans.
 
     Args:
@@ -77,30 +88,35 @@ def charges(accounts: Accounts, start: Ints, end: Ints, thread: Ints, *, whole: 
         start: When each span began, shape `[spans]`.
         end: When each span ended.
         thread: Thread of each span.
-        whole: Which spans are steps, to which sums over a visit are charged by their time.
+        steps: Numbers of the spans that are steps, to which sums over a visit are charged, too, by
+            their time.
+        least: Part of a span's time that must have been watched.
     """
     amounts = {name: np.full(len(start), np.nan) for name in NAMES.values()}
     in_, by = np.full(len(start), None, object), np.full(len(start), None, object)
+    whole_ns = np.zeros(len(start))
     for (one,), mine in accounts.group_by("thread"):
         for exact in (True, False):
-            spans = np.flatnonzero((thread == one) & (exact | whole.astype(bool)))
+            spans = np.flatnonzero(thread == one)
+            spans = spans if exact else np.intersect1d(spans, steps)
             known = mine.filter(pl.col("exact") == exact)
             if not len(spans) or not known.height:
                 continue
             ends = start[spans], end[spans]
             for source in Watched:
                 watched = _charged(known, Account.WATCHED, ends, cause=source)
-                whole_time = watched >= _WATCHED_WHOLE * (ends[1] - ends[0])
-                seen = spans[whole_time & (watched > 0)]
+                enough = (watched >= least * (ends[1] - ends[0])) & (watched > 0)
+                seen = spans[enough]
+                whole_ns[seen] = np.maximum(whole_ns[seen], watched[enough])
                 for account in (account for account in NAMES if _SOURCES[account] is source):
                     values = amounts[NAMES[account]]
                     unknown = seen[np.isnan(values[seen])]
                     values[unknown] = _charged(known, account, (start[unknown], end[unknown]))
             in_[spans] = _most(known, Account.BLOCKED, ends, in_[spans])
             by[spans] = _most(known, Account.WOKEN, ends, by[spans])
-    took = (end - start).astype(np.float64)
-    amounts["running_ns"] = np.maximum(took - amounts["runnable_ns"] - amounts["blocked_ns"], 0.0)
-    return Charges(amounts, in_.tolist(), by.tolist())
+    waited = amounts["runnable_ns"] + amounts["blocked_ns"]
+    amounts["running_ns"] = np.maximum(whole_ns - waited, 0.0)
+    return Charges(whole_ns, amounts, in_.tolist(), by.tolist())
 
 
 def thread_charges(accounts: Accounts, start: Ints, end: Ints) -> list[dict[str, Any]]:
@@ -112,24 +128,28 @@ def thread_charges(accounts: Accounts, start: Ints, end: Ints) -> list[dict[str,
         end: When each step ended.
 
     Returns:
-        For each thread its name, and what it was charged on average over the steps in which it was
-        watched (`THREADS`); those that ran longest first.
+        For each thread its name, and what it was charged in a step of mean length, by the time in
+        which it was watched (`THREADS`); those that ran longest first.
     """
     result = []
-    steps = np.ones(len(start), np.int64)
+    lasts = float((end - start).mean()) if len(start) else 0.0
+    every = np.arange(len(start))
     for (thread,), mine in accounts.group_by("thread", maintain_order=True):
-        found = charges(mine, start, end, np.full(len(start), thread), whole=steps).amounts
-        name = mine["thread_name"].drop_nulls().first()
-        known = ~np.isnan(found["running_ns"])
-        if known.any():
-            row = {key: _mean(found[key]) for key in _OF_THREAD}
-            result.append({"name": name or f"thread {thread}", **row})
+        on = np.full(len(start), thread)
+        found = charges(mine, start, end, on, steps=every, least=0.0)
+        known = ~np.isnan(found.amounts["running_ns"])
+        watched_ns = float(found.watched_ns[known].sum())
+        if watched_ns > 0:
+            rate = {key: _sum(found.amounts[key]) for key in _OF_THREAD}
+            name = mine["thread_name"].drop_nulls().first() or f"thread {thread}"
+            row = {k: None if v is None else v / watched_ns * lasts for k, v in rate.items()}
+            result.append({"name": name, **row})
     return sorted(result, key=lambda row: -(row["running_ns"] or 0.0))
 
 
-def _mean(values: Floats) -> float | None:
+def _sum(values: Floats) -> float | None:
     known = values[~np.isnan(values)]
-    return float(known.mean()) if len(known) else None
+    return float(known.sum()) if len(known) else None
 
 
 def _charged(

@@ -50,9 +50,7 @@ def with_accounts(
     start, ends = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
     thread = rows["thread"].fill_null(-1).to_numpy()
     steps = first[:-1]
-    whole = np.zeros(rows.height, np.int64)
-    whole[steps] = 1
-    charged = charges(accounts, start, ends, thread, whole=whole)
+    charged = charges(accounts, start, ends, thread, steps=steps)
     placed = _placed(calls, rows, first)
     result = []
     for members in alike.values():

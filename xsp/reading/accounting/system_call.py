@@ -40,7 +40,13 @@ CALLS = pl.List(
 
 
 def fold_calls(
-    calls: SpanRows, below: Ints, end: Ints, step: Ints, steps: int
+    calls: SpanRows,
+    below: Ints,
+    end: Ints,
+    step: Ints,
+    steps: int | Floats,
+    *,
+    inside_ns: float = 0.0,
 ) -> dict[int, list[dict[str, Any]]]:
     """Sum up system calls of several steps by the span that they lie in and their name.
 
@@ -49,14 +55,16 @@ def fold_calls(
         below: Number of the span that each lies in.
         end: When each ended, at most with its step.
         step: Number of the step of each.
-        steps: How many steps there were.
+        steps: How many steps there were; or how many occurrences of each span, by its number.
+        inside_ns: What recording a call costs within it, where the calls do not say.
 
     Returns:
         For each span with calls one entry for each name (`CALLS`). Calls of other processes last
         as long as those of one of them, since these run side by side.
     """
     cost, _ = inside_costs(calls)
-    took = np.maximum(end - calls["start_ns"].to_numpy() - np.nan_to_num(cost), 0.0)
+    cost = np.where(np.isnan(cost), inside_ns, cost)
+    took = np.maximum(end - calls["start_ns"].to_numpy() - cost, 0.0)
     lacking = {_PROCESS: pl.String, f"{ATTRIBUTE}error": pl.String, f"{ATTRIBUTE}bytes": pl.Int64}
     known = calls.with_columns(
         pl.lit(None, dtype).alias(name)
@@ -75,13 +83,18 @@ def fold_calls(
     )
     threads = pl.when(pl.col("process").is_null()).then(1).otherwise(pl.col("thread").n_unique())
     folded = table.group_by("below", "name", "process", maintain_order=True).agg(
-        calls=pl.len() / steps,
-        latency_ns=pl.col("took").sum() / steps / threads.first(),
-        errors=pl.col("error").sum() / steps,
-        bytes=pl.when(pl.col("size").is_not_null().any()).then(pl.col("size").sum() / steps),
-        steps=pl.col("step").n_unique() / steps,
+        calls=pl.len().cast(pl.Float64),
+        latency_ns=pl.col("took").sum() / threads.first(),
+        errors=pl.col("error").sum().cast(pl.Float64),
+        bytes=pl.when(pl.col("size").is_not_null().any())
+        .then(pl.col("size").sum())
+        .cast(pl.Float64),
+        steps=pl.col("step").n_unique().cast(pl.Float64),
         thread=pl.first("thread"),
     )
+    number = np.broadcast_to(steps, int(below.max(initial=0)) + 1)[folded["below"].to_numpy()]
+    each = pl.col("calls", "latency_ns", "errors", "bytes", "steps") / pl.Series(number)
+    folded = folded.with_columns(each).with_columns(pl.col("steps").clip(0.0, 1.0))
     result: dict[int, list[dict[str, Any]]] = {}
     for row in folded.iter_rows(named=True):
         result.setdefault(row.pop("below"), []).append(row)
@@ -102,7 +115,7 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     if "system_calls" not in {field.name for field in fields.fields}:
         return spans
     attributes = spans["attributes"].struct.unnest()
-    calls = attributes["system_calls"]
+    calls = attributes["system_calls"].cast(CALLS)
     spans = spans.with_columns(attributes=attributes.drop("system_calls").to_struct())
     found = (
         pl.DataFrame({"row": np.arange(spans.height), "calls": calls})
@@ -115,7 +128,11 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     at = found["row"].to_numpy()
     around = spans[at]
     same = found["process"].is_null().to_numpy()
-    took = found["latency_ns"].to_numpy()
+    # A span may stand for several occurrences; what it is charged is told of one.
+    often = pl.Series([1] * spans.height)
+    if "calls" in attributes.columns:
+        often = attributes["calls"].fill_null(1)
+    took = (found["latency_ns"] * often.gather(at)).to_numpy()
     room = np.nan_to_num(spans["self_ns"].to_numpy().astype(np.float64))
     inside = np.bincount(at[same], weights=took[same], minlength=spans.height)
     shrunk = np.where(inside > room, room / np.maximum(inside, 1e-9), 1.0)
@@ -136,7 +153,7 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
         around["runs"].alias("runs"),
         pl.col("thread"),
         attributes=pl.struct(
-            calls=pl.col("calls").round().clip(1).cast(pl.Int64),
+            calls=(pl.col("calls") * often.gather(at)).round().clip(1).cast(pl.Int64),
             calls_per_step="calls",
             steps_share="steps",
             failed_calls=pl.when(pl.col("errors") > 0).then("errors"),

@@ -69,6 +69,11 @@ class Items:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def joined(self, others: Items) -> Items:
+        """Return these and other items."""
+        both = ((getattr(self, f.name), getattr(others, f.name)) for f in fields(self))
+        return Items(*(np.concatenate(pair) for pair in both))
+
     def take(self, at: Any) -> Items:
         """Return the items at some indices."""
         return Items(*(getattr(self, field.name)[at] for field in fields(self)))

@@ -561,5 +561,5 @@ def in_windows(forest: Forest, record: ProgramRecord) -> tuple[Bools, Bools]:
     own = kinds[np.maximum(forest.window, 0)]
     known = forest.window >= 0
     deep = known & np.isin(own, (Records.OPERATORS, Records.DETAIL))
-    layers = known & ((own == Records.LAYERS) | deep) & record.layers
+    layers = known & (np.isin(own, (Records.LAYERS, Records.SYSTEM)) | deep) & record.layers
     return layers, deep

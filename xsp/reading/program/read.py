@@ -21,10 +21,11 @@ from xsp.reading.program.operators import RECORDED_WHOLE, with_operators
 from xsp.reading.program.self_time import self_time
 from xsp.reading.program.spans import only, spans_of
 from xsp.reading.program.summary import facts, sentences
+from xsp.reading.program.system import charge, read_system, with_recording
 from xsp.reading.program.tree import Rows, rows_of, self_times, within_parents
 from xsp.reading.rank import COLLECTIVE_SCHEMA
 from xsp.reading.runs import ProcessRuns, describe
-from xsp.record.program import ProgramRecord
+from xsp.record.program import ProgramRecord, Records
 from xsp.record.session import Settings, describe_environment
 from xsp.text import counted, duration
 from xsp.trace import Trace, made_of
@@ -74,11 +75,16 @@ def read_program(
     layered, deep_at = in_windows(forest, record)
     deep = _deep(forest, record, naming_of(_untimed(forest), record))
     operators = [deep.operator_begins(thread) for thread, _ in record.log.threads]
+    system = read_system(record)
+    if system is not None:
+        forest = with_recording(forest, system, record)
     forest = with_times(forest, record, operators, layered, deep_at)
     naming = naming_of(forest, record)
     threads = [thread for thread, _ in record.log.threads] or [record.thread]
     exceptions = [each for each, _ in record.log.names]
     rows = rows_of(forest, naming.labels, naming.of, (threads, exceptions), (layered, deep_at))
+    if system is not None:
+        charge(rows, forest, system, record)
     rows = with_operators(rows, deep, forest)
     within_parents(rows)
     own = self_time(forest, record, rows.of_item)
@@ -94,7 +100,8 @@ def read_program(
             reaches[label.group] = max(reaches.get(label.group, 0.0), reach)
     groups = facts(naming, forest, record, reaches, layered, deep_at)
     warnings = [*program_warnings(naming, forest, record), *record.warnings, *deep.warnings]
-    warnings += warnings_of(deep.counts)
+    warnings += system.warnings if system is not None else ()
+    warnings += warnings_of((*deep.counts, *(system.counts if system is not None else ())))
     spans = spans_of(rows, self_times(rows), own, record.thread)
     metadata = _described(process, settings, warnings, spans)
     metadata["groups"] = groups
@@ -125,7 +132,11 @@ def _untimed(forest: Forest) -> Forest:
 
 def _deep(forest: Forest, record: ProgramRecord, naming: Naming) -> Deep:
     """Place the operators of windows in the items around them."""
-    windows = [w for w in record.windows if w.pass_ is not None and w.end_ns is not None]
+    windows = [
+        window
+        for window in record.windows
+        if window.records >= Records.OPERATORS and window.pass_ is not None and window.end_ns
+    ]
     items = forest.items
     threads = np.array([*(thread for thread, _ in record.log.threads), record.thread])
     inside = []

@@ -14,12 +14,14 @@ from numpy.typing import NDArray
 from xsp.inexact import FEWEST_RUNS, Inexact
 from xsp.level import Kind
 from xsp.matching import generations, path_names
+from xsp.reading.accounting import CALLS, THREADS, with_call_rows
 from xsp.reading.program.tree import Rows, of_clock
 from xsp.trace import SPAN_SCHEMA
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_TYPES = {"system_calls": CALLS, "thread_states": THREADS}
 _PLACES = ("device", "stream")
 _SUMS = ("total_ns", "reach_ns", "count", "measured_ns", "added_ns", "device_ns", "busy_ns")
 
@@ -72,7 +74,7 @@ def spans_of(
             "attributes": _attributes(rows, row) | dict(own.get(row, {})),
         }
         table.append(entry)
-    return _frame(table)
+    return with_call_rows(_frame(table))
 
 
 def _or_none(value: float) -> float | None:
@@ -159,7 +161,7 @@ def _frame(table: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
 
 def _series(name: str, values: list[Any]) -> pl.Series:
     try:
-        return pl.Series(name, values, strict=True)
+        return pl.Series(name, values, _TYPES.get(name), strict=True)
     except (TypeError, pl.exceptions.PolarsError):
         return pl.Series(name, [None if value is None else str(value) for value in values])
 

@@ -115,6 +115,7 @@ class VisitRows:
     rows: SpanRows
     warnings: tuple[TraceWarning, ...]
     counts: tuple[WarningCount, ...]
+    accounts: Accounts
 
 
 def read_visit(visit: Visit, providers: Sequence[Provider]) -> VisitRows:
@@ -143,7 +144,8 @@ class _Interpreter:
     def read(self, visit: Visit) -> VisitRows:
         rows = self._rows(visit)
         self._note_lost(visit)
-        return VisitRows(rows, tuple(self._warnings), tuple(self._counts))
+        accounts = self._accounts([visit])
+        return VisitRows(rows, tuple(self._warnings), tuple(self._counts), accounts)
 
     def interpret(self, visits: Sequence[Visit]) -> Interpretation:
         visits = [without_pauses(visit) for visit in visits]

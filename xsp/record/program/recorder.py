@@ -182,9 +182,14 @@ class Recorder:
         logs_layers = any(watcher.logs_layers for watcher in self.watchers)
         self._logged |= {Kind.LAYER} & self._kinds if logs_layers else frozenset()
         every = all(watcher.name in self._loggers for watcher in self.session.watchers)
-        deep = self._kinds - {Kind.REGION} - ({Kind.LAYER} if every else frozenset())
+        deep = self._kinds - {Kind.REGION, Kind.SYSCALL} - ({Kind.LAYER} if every else frozenset())
         self._deepest = Pass(frozenset(deep))
-        self.lottery = Lottery(self._seed, layers=Kind.LAYER in self._logged, operators=bool(deep))
+        self.lottery = Lottery(
+            self._seed,
+            layers=Kind.LAYER in self._logged,
+            operators=bool(deep),
+            system=Kind.SYSCALL in self._kinds,
+        )
         self.log.until = 0
         for made_watcher in tuple(self.watchers):
             name = type(made_watcher).__module__
@@ -285,7 +290,7 @@ class Recorder:
             children_s=self._children_s if self._ended else 0.0,
             preempted=_preempted() - self._preempted,
             layers=Kind.LAYER in self._logged,
-            operators=bool(self._kinds - self._logged),
+            operators=bool(self._kinds - self._logged - {Kind.SYSCALL}),
         )
 
     def forget(self) -> None:
@@ -342,10 +347,12 @@ class Recorder:
             records = self.lottery.draw(elapsed_ns, None if self._among_ranks else cost)
         window = Window(records, now_ns, now_ns, threading.get_ident())
         self._began_units = self._units
-        if records >= Recorded.OPERATORS:
+        if records >= Recorded.SYSTEM:
             # Arm the providers of deeper kinds; what that takes is no part of the window.
             detail = window.records is Recorded.DETAIL
             kinds = self._deepest.kinds
+            if records is Recorded.SYSTEM:
+                kinds = frozenset({Kind.SYSCALL})
             if detail and not any(kind.order > Kind.CALL.order for kind in kinds):
                 kinds = frozenset(kind for kind in kinds if kind is not Kind.CALL) or kinds
             pass_ = Pass(kinds, detail=detail)
