@@ -1,6 +1,6 @@
 """Records the times at which threads of this process reach an address of code.
 
-`perf_event_open(2)` through ctypes, in two forms. A hardware breakpoint (one of the
+The kernel records, by events of two sorts (`event_ring`). A hardware breakpoint (one of the
 processor's debug registers) needs no privilege if kernel.perf_event_paranoid is 2 or
 less. A uprobe (a trap instruction that the kernel puts at the address) needs CAP_PERFMON,
 and can record returns of functions as well. Times are those of CLOCK_MONOTONIC. Every event
@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
-import mmap
 import os
 import platform
 import struct
@@ -22,32 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.native import forked_child
+from xsp_levels.native import event_ring, forked_child
 from xsp_levels.native.mapping import mappings
 from xsp_levels.native.symbol import Place, place_of
 
-_SYSCALL = {"x86_64": 298, "aarch64": 241}
-_CLOSE_ON_EXEC = 8
-_ENABLE, _DISABLE = 0x2400, 0x2401
-_BREAKPOINT = 5  # PERF_TYPE_BREAKPOINT
 _EXECUTE = 4  # HW_BREAKPOINT_X
-_EXCLUDE_KERNEL, _EXCLUDE_HYPERVISOR, _USE_CLOCK, _DISABLED = 1 << 5, 1 << 6, 1 << 25, 1
-_TID, _TIME, _REGISTERS = 1 << 1, 1 << 2, 1 << 12
-_CLOCK_MONOTONIC = 1
-_SAMPLE, _LOST = 9, 2
+_SAMPLE = 9  # PERF_RECORD_SAMPLE
 _HEADER = struct.Struct("=IHH")
 _HIT = struct.Struct("=IIQ")  # process, thread, time
-# struct perf_event_attr up to `sample_max_stack` (the struct's version 5, 112 bytes).
-_ATTRIBUTES = struct.Struct("=IIQQQQQIIQQQQIiQIHH")
-_HEAD, _DATA = 1024, mmap.PAGESIZE  # offsets of the ring's fill count, and of its records
-_FAILED = ctypes.c_void_p(-1).value  # MAP_FAILED
 _UPROBE = Path("/sys/bus/event_source/devices/uprobe")
 
 # The registers that hold the first six integer arguments, by their bit in the kernel's
 # numbering (asm/perf_regs.h): di, si, dx, cx, r8, r9 (System V ABI), and x0 to x5 (AAPCS64).
 _ARGUMENTS = {"x86_64": (5, 4, 3, 2, 16, 17), "aarch64": (0, 1, 2, 3, 4, 5)}
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,21 +63,17 @@ class Event:
     """
 
     def __init__(self, attributes: bytes, thread: int, pages: int) -> None:
-        self._arguments = bool(struct.unpack_from("=Q", attributes, 24)[0] & _REGISTERS)
-        descriptor = _perf_event_open(attributes, thread)
-        self._size = (1 + pages) * mmap.PAGESIZE
-        try:
-            self._ring = _map(descriptor, self._size)
-        except OSError:
-            os.close(descriptor)
-            raise
+        self._arguments = bool(struct.unpack_from("=Q", attributes, 24)[0] & event_ring.REGISTERS)
+        descriptor = event_ring.open_event(attributes, thread)
+        with undone_on_failure(lambda: os.close(descriptor)):
+            self._ring = event_ring.Ring(descriptor, pages)
         self._descriptor: int | None = descriptor
         forked_child.register(self)
 
     def enable(self) -> None:
         """Begin to record."""
         if self._descriptor is not None:
-            fcntl.ioctl(self._descriptor, _ENABLE, 0)
+            event_ring.enable(self._descriptor)
 
     def close(self) -> tuple[list[Hit], int]:
         """End, and return the hits by time and the count of lost hits; none after `abandon`."""
@@ -100,12 +81,11 @@ class Event:
         if descriptor is None:
             return [], 0
         try:
-            fcntl.ioctl(descriptor, _DISABLE, 0)
+            event_ring.disable(descriptor)
             (count,) = struct.unpack("=Q", os.read(descriptor, 8))
-            head = ctypes.c_uint64.from_address(self._ring + _HEAD).value
-            data = ctypes.string_at(self._ring + _DATA, min(head, self._size - _DATA))
+            data = self._ring.take()
         finally:
-            _libc.munmap(ctypes.c_void_p(self._ring), ctypes.c_size_t(self._size))
+            self._ring.close()
             os.close(descriptor)
         hits = read_hits(data, arguments=self._arguments)
         return hits, max(0, count - len(hits))
@@ -143,7 +123,7 @@ def read_hits(data: bytes, *, arguments: bool = False) -> list[Hit]:
 
 def breakpoint_at(place: Place) -> bytes:
     """Return the attributes of a hardware breakpoint."""
-    return _attributes(_BREAKPOINT, bp_type=_EXECUTE, config1=place.address, config2=8)
+    return _attributes(event_ring.BREAKPOINT, bp_type=_EXECUTE, config1=place.address, config2=8)
 
 
 def uprobe_at(place: Place, path: ctypes.c_char_p, *, returning: bool = False) -> bytes:
@@ -192,7 +172,7 @@ def _watch(place: Place, threads: Sequence[int], pages: int) -> list[Event]:
 
 def refusal() -> str | None:
     """Return a sentence on why `watch` cannot work here, None if `watch` can."""
-    address = ctypes.cast(_libc.getpid, ctypes.c_void_p).value or 0
+    address = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p).value or 0
     place = place_of(address, mappings()) or Place(address, "", 0)
     try:
         for event in _watch(place, [threading.get_native_id()], 1):
@@ -267,27 +247,16 @@ def _attributes(
     config2: int = 0,
     arguments: bool = False,
 ) -> bytes:
-    registers = sum(1 << bit for bit in _argument_bits()) if arguments else 0
-    return _ATTRIBUTES.pack(
+    flags = event_ring.DISABLED | event_ring.EXCLUDE_KERNEL | event_ring.EXCLUDE_HYPERVISOR
+    return event_ring.attributes(
         kind,
-        _ATTRIBUTES.size,
         config,
-        1,  # every hit is recorded
-        _TID | _TIME | (_REGISTERS if arguments else 0),
-        0,
-        _DISABLED | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR | _USE_CLOCK,
-        0,
-        bp_type,
-        config1,
-        config2,
-        0,
-        registers,
-        0,
-        _CLOCK_MONOTONIC,
-        0,
-        0,
-        0,
-        0,
+        event_ring.TID | event_ring.TIME | (event_ring.REGISTERS if arguments else 0),
+        flags,
+        breakpoint_type=bp_type,
+        config1=config1,
+        config2=config2,
+        registers=sum(1 << bit for bit in _argument_bits()) if arguments else 0,
     )
 
 
@@ -303,40 +272,3 @@ def _read_arguments(data: bytes, at: int) -> tuple[int, ...]:
 
 def _argument_bits() -> tuple[int, ...]:
     return _ARGUMENTS.get(platform.machine(), ())
-
-
-def _map(descriptor: int, size: int) -> int:
-    """Return the address of an event's ring; Python's `mmap` would hold a second descriptor."""
-    address: int | None = _libc.mmap(
-        None,
-        ctypes.c_size_t(size),
-        ctypes.c_int(mmap.PROT_READ | mmap.PROT_WRITE),
-        ctypes.c_int(mmap.MAP_SHARED),
-        ctypes.c_int(descriptor),
-        ctypes.c_long(0),
-    )
-    if address is None or address == _FAILED:
-        code = ctypes.get_errno()
-        # For this mapping, EPERM means that the limit of locked memory is reached.
-        code = errno.ENOMEM if code == errno.EPERM else code
-        raise OSError(code, os.strerror(code))
-    return address
-
-
-def _perf_event_open(attributes: bytes, thread: int) -> int:
-    number = _SYSCALL.get(platform.machine())
-    if number is None:
-        raise OSError(errno.ENOSYS, f"not known for {platform.machine()}")
-    buffer = ctypes.create_string_buffer(attributes, len(attributes))
-    descriptor: int = _libc.syscall(
-        ctypes.c_long(number),
-        buffer,
-        ctypes.c_int(thread),
-        ctypes.c_int(-1),
-        ctypes.c_int(-1),
-        ctypes.c_ulong(_CLOSE_ON_EXEC),
-    )
-    if descriptor < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return descriptor

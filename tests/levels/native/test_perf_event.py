@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_levels.native import perf_event
+from xsp_levels.native import event_ring, perf_event
 from xsp_levels.native.perf_event import Hit, native_threads, read_hits
 from xsp_levels.native.symbol import Place
 
@@ -82,7 +82,7 @@ def test_refusal_says_what_would_change_it(monkeypatch: pytest.MonkeyPatch) -> N
     def refuse(*arguments: object) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(perf_event, "_perf_event_open", refuse)
+    monkeypatch.setattr(event_ring, "open_event", refuse)
     assert "CAP_PERFMON" in str(perf_event.refusal())
 
 

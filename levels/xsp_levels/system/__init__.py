@@ -1,0 +1,1 @@
+"""System level: what the operating system does for the threads of the program."""

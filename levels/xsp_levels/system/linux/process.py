@@ -1,0 +1,112 @@
+"""Reads in /proc which threads there are, what they are called, and what is counted of them.
+
+The counters serve where performance events are refused, as in most containers: they say how long
+and how often, not when.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+_PROC = Path("/proc")
+_CPU_CLOCK_OF_THREAD = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, beside the number's complement
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Counters of a thread.
+
+    Attributes:
+        running_ns: Time on a processor.
+        runnable_ns: Time in which it waited for a processor.
+        page_faults: Page faults, those that waited for a disk among them.
+        major_faults: Page faults that waited for a disk.
+        preempted: How often it had to give way.
+    """
+
+    running_ns: int
+    runnable_ns: int
+    page_faults: int
+    major_faults: int
+    preempted: int
+
+    def since(self, earlier: Counts) -> Counts:
+        """Return by how much the counters grew."""
+        return Counts(
+            self.running_ns - earlier.running_ns,
+            self.runnable_ns - earlier.runnable_ns,
+            self.page_faults - earlier.page_faults,
+            self.major_faults - earlier.major_faults,
+            self.preempted - earlier.preempted,
+        )
+
+
+def threads(process: int | str = "self") -> list[int]:
+    """Return the kernel's numbers of a process's threads; none if it has ended."""
+    with suppress(OSError):
+        return [int(name) for name in os.listdir(_PROC / str(process) / "task")]
+    return []
+
+
+def descendants(process: int | str = "self") -> list[int]:
+    """Return the numbers of the processes that a process has started, and that these have."""
+    found: list[int] = []
+    for thread in threads(process):
+        with suppress(OSError):
+            path = f"/proc/{process}/task/{thread}/children"
+            found += map(int, _read(path).split())
+    return found + [each for child in found for each in descendants(child)]
+
+
+def name_of(thread: int) -> str:
+    """Return the name that the kernel knows a thread by; empty if the thread has ended."""
+    with suppress(OSError):
+        return printable(_read(f"/proc/{thread}/comm").removesuffix(b"\n").decode(errors="replace"))
+    return ""
+
+
+def printable(name: str) -> str:
+    """Return a name with question marks for what cannot be printed: a program may choose any."""
+    return "".join(each if each.isprintable() else "?" for each in name)
+
+
+def busiest(numbers: Iterable[int], most: int) -> list[int]:
+    """Return the `most` threads that have run longest so far."""
+    return sorted(numbers, key=_ran_ns, reverse=True)[:most]
+
+
+def counts(process: int, thread: int) -> Counts | None:
+    """Return the counters of a thread; None if it has ended."""
+    folder = f"/proc/{process}/task/{thread}"
+    try:
+        running, runnable, _ = map(int, _read(f"{folder}/schedstat").split())
+        fields = _read(f"{folder}/stat").rpartition(b")")[2].split()  # from the third on
+        status = dict(line.split(b":", 1) for line in _read(f"{folder}/status").splitlines())
+    except (OSError, ValueError):
+        return None
+    if process == os.getpid():
+        # What the kernel counts of a thread that runs is a tick old in schedstat.
+        with suppress(OSError):
+            running = time.clock_gettime_ns((~thread << 3) | _CPU_CLOCK_OF_THREAD)
+    minor, major = int(fields[7]), int(fields[9])
+    preempted = int(status.get(b"nonvoluntary_ctxt_switches", b"0"))
+    return Counts(running, runnable, minor + major, major, preempted)
+
+
+def _ran_ns(thread: int) -> int:
+    with suppress(OSError, ValueError):
+        return int(_read(f"/proc/{thread}/schedstat").split()[0])
+    return 0
+
+
+def _read(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 1 << 16)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,154 @@
+"""The provider of the system level records system calls, and what Linux does to threads."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+
+from xsp.clock import Clock
+from xsp.level import Kind, Level
+from xsp.provider import Accounts, EmptySpan, Records, Request, SpanRows, Watched
+from xsp_levels.native import thread
+from xsp_levels.system.linux import process, state
+from xsp_levels.system.linux.access import access, keep_tracepoints, unwatchable
+from xsp_levels.system.linux.call import call_rows, read_calls
+from xsp_levels.system.linux.moment import read_moments, read_wakings
+from xsp_levels.system.linux.process import Counts
+from xsp_levels.system.linux.record import SystemRecords, ThreadRecords
+from xsp_levels.system.linux.watch import MOST_THREADS, Watch
+
+_COUNTED = (
+    "of the operating system is known how long and how often in each visit, not when and why: {}"
+)
+_FULL = (
+    "the kernel had no room for {} of what it recorded; measure fewer threads, or raise the limit "
+    "of locked memory (ulimit -l)"
+)
+
+
+class LinuxSystem:
+    """Observes the threads of this process, and those of the processes that it has started."""
+
+    name = "linux"
+    level = Level.SYSTEM
+    kinds = frozenset({Kind.SYSCALL})
+    record_type = SystemRecords
+
+    def __init__(self) -> None:
+        self._watch: Watch | None = None
+        self._counters: _Counters | None = None
+        self._end: weakref.finalize[[], Clock] | None = None
+        self._armed = False
+
+    def unavailable(self) -> str | None:
+        """Return why threads cannot be watched on this system, or None if they can."""
+        return unwatchable()
+
+    def remark(self) -> str | None:
+        """Return what may be watched here, and what would allow the rest.
+
+        For root, the kernel's numbers of events are left where other users find them.
+        """
+        keep_tracepoints()
+        return ". ".join(access().lines())
+
+    def start(self, clock: Clock, request: Request) -> None:
+        """Watch the threads that there are now, and those of processes that this one has started.
+
+        The kernel's events stay open, switched off, until the measurement's clock is gone.
+
+        Raises:
+            OSError: The calling thread cannot be watched.
+        """
+        self.stop()
+        if Kind.SYSCALL not in request.kinds:
+            return
+        allowed = access()
+        self._armed = True
+        if allowed.refusal is not None:
+            self._counters = _Counters(allowed.refusal)
+            return
+        if self._watch is None:
+            self._watch = Watch(allowed)
+        self._last_until(clock)
+        self._watch.start()
+
+    def _last_until(self, clock: Clock) -> None:
+        """Close the kernel's events as soon as the measurement that has this clock is over."""
+        if self._end is not None:
+            if (of := self._end.peek()) and of[0] is clock:
+                return
+            self._end.detach()
+        assert self._watch is not None
+        self._end = weakref.finalize(clock, self._watch.close)
+        self._end.atexit = False  # the kernel closes them then
+
+    def stop(self) -> Records:
+        """Watch no longer, and return the records."""
+        armed, self._armed = self._armed, False
+        counters, self._counters = self._counters, None
+        if counters is not None:
+            return counters.stop()
+        if not armed or self._watch is None:
+            return Records(SystemRecords())
+        data = self._watch.stop()
+        return Records(data, dropped=self._watch.dropped, warnings=self._watch.warnings)
+
+    def spans(self, records: Records) -> SpanRows:
+        """Turn records into rows, one per system call. Pure."""
+        data: SystemRecords = records.data
+        return call_rows(data, read_calls(data, read_moments(data)))
+
+    def accounts(self, records: Records) -> Accounts:
+        """Turn records into accounts of when and why threads waited, and of page faults. Pure."""
+        data: SystemRecords = records.data
+        if any(each.counts for each in data.threads):
+            return state.counted(data)
+        moments = read_moments(data)
+        return state.accounts(data, moments, read_calls(data, moments), read_wakings(data))
+
+    def empty_span(self, kind: Kind) -> EmptySpan | None:
+        """Return a system call that does next to nothing; None if none can be recorded."""
+        if kind is not Kind.SYSCALL or access().calls is None:
+            return None
+        # What lies outside of the call is Python's way into a function that is as simple.
+        return EmptySpan("getppid", os.getppid, bare=os.getppid, apart=threading.get_ident)
+
+
+class _Counters:
+    """The counters of /proc, from the making of this object until `stop`."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
+        own = threading.get_native_id()
+        threads = {number: (os.getpid(), "") for number in process.threads()}
+        for child in process.descendants():
+            named = f"{process.name_of(child)} {child}"
+            threads |= dict.fromkeys(process.threads(child), (child, named))
+        kept = [own, *process.busiest(threads.keys() - {own}, MOST_THREADS - 1)]
+        self._before = {
+            number: (*threads[number], counts)
+            for number in kept
+            if (counts := process.counts(threads[number][0], number))
+        }
+        self._begin_ns = time.monotonic_ns()
+
+    def stop(self) -> Records:
+        """Return by how much the counters grew, of threads that still live."""
+        end_ns = time.monotonic_ns()
+        threads = []
+        for number, (owner, named, before) in self._before.items():
+            after: Counts | None = process.counts(owner, number)
+            if after is not None:
+                grown = after.since(before)
+                threads.append(ThreadRecords(number, named, counts=grown))
+        data = SystemRecords(
+            self._begin_ns,
+            end_ns,
+            watched=(Watched.SWITCHES, Watched.FAULTS),
+            threads=tuple(threads),
+            pythons=thread.names(),
+        )
+        return Records(data, notes=(_COUNTED.format(self._why),))

@@ -1,0 +1,70 @@
+"""Holds what one visit recorded, as it was recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from xsp.provider import Watched
+from xsp_levels.system.linux.process import Counts
+
+
+class What(IntEnum):
+    """What a record of a thread's ring says."""
+
+    OUT = 0  # left its processor, to wait for something
+    PREEMPTED = 1  # had to leave its processor
+    IN = 2  # runs on
+    ENTER = 3  # a system call begins
+    EXIT = 4  # a system call ends
+    FAULT = 5  # a page fault
+    MAJOR_FAULT = 6  # a page fault that waited for a disk
+    ENDED = 7  # the thread has ended
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadRecords:
+    """One thread.
+
+    Attributes:
+        number: The kernel's number of the thread.
+        process: Name and number of its process; empty: the program's own.
+        size: Bytes of `SystemRecords.rings` that are of this thread.
+        ran_ns: Time on a processor.
+        counts: What the counters of /proc say, where there are no rings.
+    """
+
+    number: int
+    process: str = ""
+    size: int = 0
+    ran_ns: int = 0
+    counts: Counts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SystemRecords:
+    """The records of one visit.
+
+    Attributes:
+        begin_ns: When all threads were watched, by CLOCK_MONOTONIC.
+        end_ns: When they were watched no longer.
+        machine: The architecture, as `platform.machine()` names it.
+        watched: What was watched.
+        threads: The threads.
+        rings: What the kernel wrote into the rings of the threads, one after the other.
+        events: What records of the kernel's events say, by identifier of the event.
+        wakings: What the kernel wrote of wake-ups.
+        names: Names of threads, of those that woke others too, by the kernel's numbers.
+        pythons: Identifiers of Python's threads, by the kernel's numbers.
+    """
+
+    begin_ns: int = 0
+    end_ns: int = 0
+    machine: str = ""
+    watched: tuple[Watched, ...] = ()
+    threads: tuple[ThreadRecords, ...] = ()
+    rings: bytes = b""
+    events: dict[int, What] = field(default_factory=dict)
+    wakings: bytes = b""
+    names: dict[int, str] = field(default_factory=dict)
+    pythons: dict[int, int] = field(default_factory=dict)
