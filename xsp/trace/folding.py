@@ -296,8 +296,19 @@ def heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
     unlike = attribute_column(spans, "two_kinds", pl.String)
     guessed = attribute_column(spans, "calls_inferred", pl.Boolean)
     path = attribute_column(spans, "module_path", pl.String)
+    worker = attribute_column(spans, "process_name", pl.String)
     return spans.select(
-        "kind", "name", phase, error, often, unlike, guessed, path, label=label, on_host=~ON_DEVICE
+        "kind",
+        "name",
+        phase,
+        error,
+        often,
+        unlike,
+        guessed,
+        path,
+        worker,
+        label=label,
+        on_host=~ON_DEVICE,
     )[first]
 
 

@@ -19,6 +19,7 @@ from xsp.text import beyond, counted, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
 from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, self_functions
+from xsp.trace.off_cpu import OFF, OffCpu
 from xsp.trace.row import (
     INTERVAL,
     NOUNS,
@@ -158,6 +159,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._self_functions = self_functions(spans, folded.of)
+        self._off_cpu = OffCpu(spans, folded.of, folded.parent)
         self._slowest = self._slowest_group(folded.parent)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
@@ -375,7 +377,8 @@ class _Builder:
         tiny = min(self._least_ns, _LARGE * self.steady_ns) / 2
         children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
         self._named_apart(children)
-        children += self._own(node)
+        least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
+        children += self._own(node) + self._off_cpu.rows(node, least_ns)
         # Children that are only sums would say no more than the closed row; but of a stage of a
         # pipeline (tokenizing, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)
@@ -565,10 +568,12 @@ class _Builder:
         if node.kind == "own" and node.names[0] in (_OWN, _OUTSIDE) and not node.children:
             functions = self._self_functions.get(int(node.groups[0]), ())
             return printable("".join(f"{100 * part:.0f} % in {f}" for f, part, _ in functions[:1]))
+        if node.kind == "own" and node.names[0] == OFF:
+            return self._off_cpu.why(node.groups)
         if node.kind in ("rest", "own"):
             return ""
         head = self._table.row(int(node.groups[0]), named=True)
-        words = [at_once]
+        words = [f"in {head['process_name']}" if head["process_name"] else at_once]
         if node.kind == "layer":
             words.insert(0, head["label"] if head["label"] != head["name"] else "")
             words.insert(1, "backward" if head["phase"] == "backward" else "")

@@ -223,7 +223,9 @@ def _name(row: Row, branch: str, cells: int) -> str:
     flag = _SLOWEST if row.slowest else ""
     told = [row.detail, row.told, flag]
     # What is said beside a name is left out before the name is cut.
-    for said in (told, [row.detail, flag], [row.detail, flag[:1]], [row.detail], [flag[:1]]):
+    less = row.detail.rpartition(", ")[0]
+    cut = [row.detail, flag], [row.detail, flag[:1]], [row.detail], [less], [flag[:1]]
+    for said in (told, *cut):
         name = branch + _GAP.join(filter(None, (row.name, *said)))
         if _cells_wide(name) <= cells:
             return name

@@ -63,6 +63,10 @@ from xsp.answer.analyses.structure.module_latency import module_latency
 from xsp.answer.analyses.structure.operator_latency import operator_latency
 from xsp.answer.analyses.structure.primitive_latency import primitive_latency
 from xsp.answer.analyses.structure.side_by_side import side_by_side
+from xsp.answer.analyses.system.off_cpu import off_cpu
+from xsp.answer.analyses.system.page_faults import page_faults
+from xsp.answer.analyses.system.system_calls import system_calls
+from xsp.answer.analyses.system.thread_states import thread_states
 from xsp.answer.analyses.tree import Tree as Tree
 from xsp.answer.analyses.work import with_peak
 
@@ -109,6 +113,10 @@ ALL: tuple[Analysis[Any], ...] = (
     memory_timeline,
     layer_memory,
     operator_memory_allocation,
+    off_cpu,
+    thread_states,
+    system_calls,
+    page_faults,
     advice,
 )
 
@@ -162,15 +170,19 @@ __all__ = [
     "model_information",
     "model_roofline",
     "module_latency",
+    "off_cpu",
     "operator_latency",
     "operator_memory_allocation",
     "operator_roofline",
     "optimal_batch",
+    "page_faults",
     "primitive_latency",
     "rank_imbalance",
     "side_by_side",
     "step_latency",
     "stream_queue",
+    "system_calls",
+    "thread_states",
     "verdict",
     "with_peak",
 ]

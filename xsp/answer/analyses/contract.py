@@ -44,6 +44,18 @@ class Need(Enum):
         "spans of several ranks",
         "read the recordings of all of them: xsp import rank*.json.gz",
     )
+    STATES = (
+        "states of threads",
+        "measure with levels=5 on Linux; xsp doctor says what may be watched here",
+    )
+    FAULTS = (
+        "page faults",
+        "measure with levels=5 on Linux; xsp doctor says what may be watched here",
+    )
+    SYSTEM_CALLS = (
+        "system calls",
+        "measure with levels=5 on Linux; xsp doctor says what lets the kernel tell them",
+    )
     MEMORY = ("allocations", "measure with levels=2 or more: operators record what they allocate")
 
     @property
@@ -75,6 +87,10 @@ def _allocations(spans: pl.DataFrame) -> bool:
     return bool(attribute_column(spans, "allocated_bytes", pl.Int64).filter(framework).count())
 
 
+def _knows(name: str) -> Callable[[pl.DataFrame], bool]:
+    return lambda spans: bool(attribute_column(spans, name, pl.Float64).count())
+
+
 _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.LAYERS: _has(Kind.LAYER),
     Need.OPERATORS: _has(Kind.OP),
@@ -83,6 +99,9 @@ _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.COMMUNICATION: lambda spans: _has(*DEVICE_ACTIVITIES)(spans) or _collectives(spans),
     Need.LAUNCHES: _has(Kind.LAUNCH),
     Need.RANKS: _ranks,
+    Need.STATES: _knows("running_ns"),
+    Need.FAULTS: _knows("page_faults"),
+    Need.SYSTEM_CALLS: _has(Kind.SYSCALL),
     Need.MEMORY: _allocations,
 }
 

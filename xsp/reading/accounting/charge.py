@@ -129,7 +129,8 @@ def thread_charges(accounts: Accounts, start: Ints, end: Ints) -> list[dict[str,
 
     Returns:
         For each thread its name, and what it was charged in a step of mean length, by the time in
-        which it was watched (`THREADS`); those that ran longest first.
+        which it was watched (`THREADS`); those that ran longest first, those that did not run left
+        out.
     """
     result = []
     lasts = float((end - start).mean()) if len(start) else 0.0
@@ -139,7 +140,7 @@ def thread_charges(accounts: Accounts, start: Ints, end: Ints) -> list[dict[str,
         found = charges(mine, start, end, on, steps=every, least=0.0)
         known = ~np.isnan(found.amounts["running_ns"])
         watched_ns = float(found.watched_ns[known].sum())
-        if watched_ns > 0:
+        if watched_ns > 0 and found.amounts["running_ns"][known].any():
             rate = {key: _sum(found.amounts[key]) for key in _OF_THREAD}
             name = mine["thread_name"].drop_nulls().first() or f"thread {thread}"
             row = {k: None if v is None else v / watched_ns * lasts for k, v in rate.items()}

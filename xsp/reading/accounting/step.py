@@ -19,6 +19,7 @@ from xsp.reading.accounting.system_call import CALLS, fold_calls
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_TRIMMED = 0.2  # of the steps at either end, as of latencies
 _STRUCTURE = ("kind", "name", "parent")
 
 
@@ -56,17 +57,21 @@ def with_accounts(
     for members in alike.values():
         head, height = members[0], frames[members[0]].height
         place = steps[members][:, None] + np.arange(height)
+        kept = _middle((ends - start)[place])
         shown = (frames[head]["kind"] == kind.value).to_numpy()
         means = {
-            name: np.where(shown, _mean(charged.amounts[name][place]), np.nan)
+            name: np.where(
+                shown, _mean(np.where(kept, charged.amounts[name][place], np.nan)), np.nan
+            )
             for name in (*NAMES.values(), "running_ns")
         }
         most = {
             "blocked_in": _usual(charged.blocked_in, place),
             "woken_by": _usual(charged.woken_by, place),
         }
-        folded = placed.of(members)
-        threads = thread_charges(accounts, start[place[:, 0]], ends[place[:, 0]])
+        middle = np.array(members)[kept[:, 0]]
+        folded = placed.of(middle.tolist())
+        threads = thread_charges(accounts, start[steps[middle]], ends[steps[middle]])
         frame = frames[head].with_columns(
             *(pl.Series(ATTRIBUTE + name, v).fill_nan(None) for name, v in means.items()),
             *(pl.Series(ATTRIBUTE + n, v, dtype=pl.String) for n, v in most.items()),
@@ -84,16 +89,19 @@ class _Placed:
     Attributes:
         calls: The calls that lie in a step, in the column `parent` the row of that step around.
         step: Number of the step of each.
+        told: Whether the thread of that row made it, or a process that works for it; calls of
+            other threads of the process are no part of what the row's thread waits for.
         end: When each ended, at most with its step.
     """
 
     calls: SpanRows
     step: Ints
+    told: NDArray[np.bool_]
     end: Ints
 
     def of(self, steps: Sequence[int]) -> dict[int, list[dict[str, object]]]:
         """Return the calls of these steps, folded for each row that they lie in."""
-        mine = np.isin(self.step, steps)
+        mine = np.isin(self.step, steps) & self.told
         calls = self.calls.filter(pl.Series(mine))
         below = calls["parent"].to_numpy()
         return fold_calls(calls, below, self.end[mine], self.step[mine], len(steps))
@@ -117,7 +125,21 @@ def _placed(calls: SpanRows, rows: pl.DataFrame, first: Ints) -> _Placed:
     within = np.minimum(calls["end_ns"].to_numpy(), end[roots][step])[inside]
     known = calls.filter(pl.Series("inside", inside, dtype=pl.Boolean))
     parents = pl.Series("parent", row, dtype=rows.schema["parent"])
-    return _Placed(known.with_columns(parents), step[inside], within)
+    told = at[inside] >= 0
+    if "attr.process_name" in known.columns:
+        told |= known["attr.process_name"].is_not_null().to_numpy()
+    return _Placed(known.with_columns(parents), step[inside], told, within)
+
+
+def _middle(took: Ints) -> NDArray[np.bool_]:
+    """Return the steps, shape `[steps, spans]`, of the middle 60 % of each span's times.
+
+    A step in which another program had the processor would say too much of waiting.
+    """
+    count = len(took)
+    rank = np.argsort(np.argsort(took, axis=0, kind="stable"), axis=0)
+    cut = int(_TRIMMED * count)
+    return np.asarray((rank >= cut) & (rank < count - cut))
 
 
 def _mean(values: Floats) -> Floats:

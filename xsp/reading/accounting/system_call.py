@@ -21,6 +21,7 @@ from xsp.trace import SPAN_SCHEMA
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_STATES = ("running_ns", "runnable_ns", "blocked_ns")
 _PROCESS = f"{ATTRIBUTE}process_name"
 
 CALLS = pl.List(
@@ -104,17 +105,23 @@ def fold_calls(
 def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the spans of a trace with the system calls below them as spans of their own.
 
+    The states of each span's thread are brought to its latency, of which they are parts.
+
     They stand for calls in all of the self time of the span around them, which is less by theirs;
     drawn they are in its longest gap. Where they lasted longer than that time, they are shortened.
 
     Args:
         spans: Spans in the columns of `xsp.trace.SPAN_SCHEMA`, with the attribute `system_calls`.
     """
-    if not isinstance(fields := spans.schema.get("attributes"), pl.Struct):
-        return spans
-    if "system_calls" not in {field.name for field in fields.fields}:
-        return spans
     attributes = spans["attributes"].struct.unnest()
+    if "system_calls" not in attributes.columns:
+        return spans
+    states = [name for name in _STATES if name in attributes.columns]
+    if len(states) == len(_STATES):  # in proportion to the latency without overhead
+        sums = pl.sum_horizontal(states)
+        factor = pl.when(sums > 0).then(pl.lit(spans["latency_ns"]) / sums).otherwise(1.0)
+        number = pl.col("calls").fill_null(1) if "calls" in attributes.columns else pl.lit(1)
+        attributes = attributes.with_columns(pl.col(states) * factor / number)
     calls = attributes["system_calls"].cast(CALLS)
     spans = spans.with_columns(attributes=attributes.drop("system_calls").to_struct())
     found = (

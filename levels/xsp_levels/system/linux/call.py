@@ -113,7 +113,7 @@ def call_rows(records: SystemRecords, calls: Calls) -> SpanRows:
             "thread": thread.named(numbers, records.pythons)[calls.thread],
             "attr.bytes": pl.Series(calls.result).set(pl.Series(~counted), None),
             "attr.error": errors,
-            "attr.process": processes.gather(calls.thread),
+            "attr.process_name": processes.gather(calls.thread),
         }
     )
 

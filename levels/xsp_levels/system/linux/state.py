@@ -245,6 +245,8 @@ class _Sheet:
         self._begin_ns = records.begin_ns
         numbers = np.array([each.number for each in records.threads], np.int64)
         self._threads = thread.named(numbers, records.pythons)
+        named = [each.process or records.names.get(each.number) for each in records.threads]
+        self._names = pl.Series(named, dtype=pl.String)
         self._exact = not any(each.counts for each in records.threads)
         self._frames: list[pl.DataFrame] = []
 
@@ -264,6 +266,7 @@ class _Sheet:
             "start_ns": start_ns + self._begin_ns,
             "end_ns": end_ns + self._begin_ns,
             "thread": self._threads[owner],
+            "thread_name": self._names.gather(owner),
             "what": [what.value] * len(owner),
             "cause": [cause] * len(owner) if isinstance(cause, str) or cause is None else cause,
             "amount": np.broadcast_to(amount, len(owner)).astype(np.float64),

@@ -1,0 +1,1 @@
+"""Analyses of what the operating system did: waits, system calls, page faults, threads."""
