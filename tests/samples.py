@@ -9,6 +9,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from xsp.level import Kind
+from xsp.reading.accounting import THREADS
 from xsp.trace.attribute import find_attribute
 from xsp.trace.document import SPAN_SCHEMA, Trace
 
@@ -37,6 +38,7 @@ _TYPES: dict[str, Any] = {
     "List(String)": pl.List(pl.String),
     "List(Float64)": pl.List(pl.Float64),
     "List(List(Int64))": pl.List(pl.List(pl.Int64)),
+    "List(Struct)": THREADS,
 }
 
 

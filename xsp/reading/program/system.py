@@ -31,6 +31,7 @@ Floats = NDArray[np.float64]
 
 # What recording costs, in ns, and how much of that lies inside of a call: benchmarks/system.py.
 CALL_NS, INSIDE_NS, SWITCH_NS, FAULT_NS = 1_000, 500.0, 1_000, 660
+_WHOLE = 0.999  # of an occurrence's time: it lies whole in a window
 _LEAST = 0.5  # occurrences of a row that must have been watched
 _ACCOUNTED = (*NAMES.values(), "running_ns")
 
@@ -110,13 +111,20 @@ def charge(rows: Rows, forest: Forest, system: System, record: ProgramRecord) ->
     often = np.where(each > 0, watched / np.maximum(each, 1.0), 0.0)
     enough = (watched > 0) & (often >= _LEAST)
     enough[0] = watched[0] > 0
+    # Of a row some of whose occurrences lie whole in windows only these count.
+    whole = charged.watched_ns >= _WHOLE * (end - begin)
+    counts = whole | (np.bincount(row, whole, size) == 0)[row]
     for name in _ACCOUNTED:
         values = charged.amounts[name]
-        known = ~np.isnan(values)
-        sums = np.bincount(row[known], values[known], size)
-        seen = np.bincount(row[known], charged.watched_ns[known], size)
+        known = ~np.isnan(values) & counts
+        sums, seen, number = (
+            np.bincount(row[known], of_each[known], size)
+            for of_each in (values, charged.watched_ns, whole)
+        )
+        by_time = name.endswith("_ns")  # these are parts of a time, others are counted
         for at in np.flatnonzero(enough & (seen > 0)).tolist():
-            rows.found[at][name] = float(sums[at] / seen[at] * each[at])
+            share = each[at] / seen[at] if by_time or not number[at] else 1.0 / number[at]
+            rows.found[at][name] = float(sums[at] * share)
     for name, causes in (("blocked_in", charged.blocked_in), ("woken_by", charged.woken_by)):
         for at, cause in _usual(causes, row).items():
             if enough[at]:

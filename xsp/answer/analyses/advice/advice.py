@@ -22,6 +22,12 @@ from xsp.answer.analyses.advice.operator_rule import (
     fusible_operators,
     slow_operators,
 )
+from xsp.answer.analyses.advice.system_rule import (
+    interpreter_lock,
+    memory_given_back,
+    slow_reads,
+    waits_for_cpu,
+)
 from xsp.answer.analyses.cell import text_of
 from xsp.answer.analyses.contract import analysis
 from xsp.answer.analyses.structure.primitive_latency import is_reference, primitive_latency
@@ -286,6 +292,10 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     program_code,
     first_calls,
     fighting_threads,
+    waits_for_cpu,
+    interpreter_lock,
+    slow_reads,
+    memory_given_back,
 )
 
 
