@@ -188,9 +188,11 @@ def test_two_sweeps_into_one_folder_are_refused(here: Path, capsys: Said) -> Non
     try:
         while b"[1/4" not in first.stderr.readline():  # it measures
             assert first.poll() is None
+        first.send_signal(signal.SIGSTOP)  # it holds the folder for as long as this takes
         assert cli.run(line) == exit_code.NOT_MEASURED
         assert "another run writes into out" in capsys.readouterr().err
     finally:
+        first.send_signal(signal.SIGCONT)
         first.terminate()
         first.communicate(timeout=60)
 
