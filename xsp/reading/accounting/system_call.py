@@ -93,7 +93,8 @@ def fold_calls(
         steps=pl.col("step").n_unique().cast(pl.Float64),
         thread=pl.first("thread"),
     )
-    number = np.broadcast_to(steps, int(below.max(initial=0)) + 1)[folded["below"].to_numpy()]
+    at = folded["below"].to_numpy()
+    number = np.full(len(at), float(steps)) if isinstance(steps, int) else steps[at]
     each = pl.col("calls", "latency_ns", "errors", "bytes", "steps") / pl.Series(number)
     folded = folded.with_columns(each).with_columns(pl.col("steps").clip(0.0, 1.0))
     result: dict[int, list[dict[str, Any]]] = {}
