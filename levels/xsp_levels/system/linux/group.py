@@ -19,7 +19,6 @@ from xsp_levels.arming import undone_on_failure
 from xsp_levels.native import event_ring
 from xsp_levels.native.event_ring import Ring
 from xsp_levels.system.linux.access import Access
-from xsp_levels.system.linux.moment import samples
 from xsp_levels.system.linux.record import What
 
 _LEADING = (
@@ -60,21 +59,21 @@ class Group:
         """Let the events record no longer."""
         event_ring.disable(self.descriptors[0])
 
-    def taken(self) -> tuple[bytes, int, int]:
-        """Return the records since the last time, while the events are disabled.
+    def counted(self) -> tuple[int, int]:
+        """Count since the last time, while the events are disabled, before records are taken.
 
         Returns:
-            The records; for how long the thread ran meanwhile, in ns; how many records were lost.
+            For how long the thread ran, in ns, and how many records were lost.
         """
-        data = self.ring.take()
         words, each = self._read()
         now = words[1], sum(words[2::each]), sum(words[4::each]) if self.lost_counted else 0
         ran_ns, count, lost = (new - old for new, old in zip(now, self._before, strict=True))
         self._before = now
-        if not self.lost_counted and len(data) + _LONGEST > self.ring.capacity:
-            # Switches do not count, so there is one lost record at least.
-            lost = max(count - samples(data), 1)
-        return data, ran_ns, lost
+        pending = self.ring.pending
+        if not self.lost_counted and pending + _LONGEST > self.ring.capacity:
+            # Some have no room: of the least size at least, for lost switches do not count.
+            lost = max(count - pending // _LONGEST, 1)
+        return ran_ns, lost
 
     def identifiers(self) -> list[int]:
         """Return the kernel's identifiers of the events."""

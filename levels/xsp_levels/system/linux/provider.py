@@ -121,9 +121,10 @@ class _Counters:
         own = threading.get_native_id()
         threads = process.all_threads(own)
         busiest = process.busiest(threads.keys() - {own}, MOST_THREADS - 1)
+        # The calling thread, which reads, is read last here and first in the end.
         self._before = {
             number: (threads[number], counts)
-            for number in (own, *busiest)
+            for number in (*busiest, own)
             if (counts := process.counts(number, own=not threads[number]))
         }
         self._begin_ns = time.monotonic_ns()
@@ -133,7 +134,7 @@ class _Counters:
         end_ns = time.monotonic_ns()
         threads = tuple(
             ThreadRecords(number, named, counts=after.since(before))
-            for number, (named, before) in self._before.items()
+            for number, (named, before) in reversed(self._before.items())
             if (after := process.counts(number, own=not named))
         )
         data = SystemRecords(

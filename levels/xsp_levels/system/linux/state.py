@@ -22,8 +22,8 @@ import polars as pl
 from xsp.provider import ACCOUNT_SCHEMA, Account, Accounts, Watched
 from xsp_levels.native import thread
 from xsp_levels.system.linux.call import MOVING, READING, WRITING, Calls, call_name
-from xsp_levels.system.linux.moment import Integers, Moments, Wakings
-from xsp_levels.system.linux.record import SystemRecords, What
+from xsp_levels.system.linux.moment import Moments, Wakings
+from xsp_levels.system.linux.record import Integers, SystemRecords, What
 
 _IN_FAULT = "page fault"
 _INTERRUPT = "interrupt"

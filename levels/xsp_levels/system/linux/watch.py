@@ -6,10 +6,11 @@ kernel 40 ms.
 
 from __future__ import annotations
 
+import ctypes
 import platform
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -29,7 +30,7 @@ from xsp_levels.system.linux.group import (
     ring_pages,
 )
 from xsp_levels.system.linux.moment import wakers
-from xsp_levels.system.linux.record import SystemRecords, ThreadRecords, What
+from xsp_levels.system.linux.record import Integers, SystemRecords, ThreadRecords, What
 
 MOST_THREADS = 256
 _LEAST_SHARE = 0.02  # of the program's processor time, that is worth a word
@@ -52,6 +53,8 @@ class Watch:
         self._woken = range(0)  # threads whose wake-ups are recorded
         self._own = self._roomy = 0  # the calling thread, and the one with the largest ring
         self._begin_ns = self._cpu_ns = 0
+        self._pythons: dict[int, int] = {}  # threads that end in the visit among them
+        self._names: dict[int, str] = {}
         self._warnings: list[str] = []
         forked_child.register(self)
 
@@ -65,6 +68,7 @@ class Watch:
         self._warnings = []
         with undone_on_failure(self.close):
             self._open()
+            self._pythons, self._names = thread.names(), _python_names()
             self._cpu_ns = time.process_time_ns()
             # The calling thread last: it makes the calls that switch the others.
             others = (group for number, group in self._groups.items() if number != self._own)
@@ -81,14 +85,13 @@ class Watch:
         for group in (*self._groups.values(), *self._wakings):
             group.disable()
         cpu_ns = time.process_time_ns() - self._cpu_ns
-        taken = [group.taken() for group in self._groups.values()]
-        wakings = [group.taken() for group in self._wakings]
+        counts = [group.counted() for group in self._groups.values()]
+        lost = sum(group.counted()[1] for group in self._wakings)
         threads = tuple(
-            ThreadRecords(number, self._processes[number], len(data), ran_ns)
-            for number, (data, ran_ns, _) in zip(self._groups, taken, strict=True)
+            ThreadRecords(number, self._processes[number], group.ring.pending // 8, ran_ns)
+            for (number, group), (ran_ns, _) in zip(self._groups.items(), counts, strict=True)
         )
-        rings = b"".join(data for data, *_ in taken)
-        woken = b"".join(data for data, *_ in wakings)
+        rings, woken = _taken(self._groups.values()), _taken(self._wakings)
         says: dict[int, What] = {}
         for group in self._groups.values():
             says |= group.says
@@ -106,12 +109,12 @@ class Watch:
             rings=rings,
             events=says,
             wakings=woken,
-            names=_names(threads, woken),
-            pythons=thread.names(),
+            names=self._called(threads, woken),
+            pythons=self._pythons | thread.names(),
         )
         return Records(
             data,
-            dropped=sum(lost for *_, lost in (*taken, *wakings)),
+            dropped=lost + sum(each for _, each in counts),
             warnings=(*self._warnings, *self._newcomers(data, cpu_ns)),
         )
 
@@ -179,12 +182,18 @@ class Watch:
             for group in before:
                 group.close()
 
+    def _called(self, threads: Iterable[ThreadRecords], wakings: Integers) -> dict[int, str]:
+        """Return the names of watched threads, and of those that woke them, by their numbers."""
+        names = self._names | _python_names()
+        names |= {each.number: each.process for each in threads if each.process}
+        others = {*(each.number for each in threads), *wakers(wakings)} - names.keys()
+        return names | {number: name for number in others if (name := process.name_of(number))}
+
     def _newcomers(self, data: SystemRecords, cpu_ns: int) -> tuple[str, ...]:
         """Return sentences on the threads and processes that began in the visit."""
-        words = np.frombuffer(data.rings, np.int64)
-        at = np.flatnonzero((words & ~_FLAGS) == _BEGUN)
+        at = np.flatnonzero((data.rings & ~_FLAGS) == _BEGUN)
         # Process, its parent, thread: a thread's process is that of its parent.
-        begun = words.view(np.int32)[2 * at[:, None] + [2, 3, 4]].tolist()
+        begun = data.rings.view(np.int32)[2 * at[:, None] + [2, 3, 4]].tolist()
         now = process.all_threads(self._own)
         new = now.keys() - self._processes.keys()
         threads = {number for each, parent, number in begun if each == parent}
@@ -196,28 +205,34 @@ class Watch:
         said = []
         if threads and share >= _LEAST_SHARE:
             said.append(
-                f"{counted(len(threads), 'thread')} began{_called(threads)} while threads were "
-                f"watched; what is not watched took {share:.0%} of the program's processor time. "
+                f"{counted(len(threads), 'thread')} began{_in_parentheses(threads)} while threads "
+                f"were watched; what is not watched took {share:.0%} of the program's processor time. "
                 "Begin threads before the measurement"
             )
         if children:
             said.append(
-                f"{counted(len(children), 'process')} began{_called(children)} while threads were "
-                "watched; what they did is missing. Begin them before the measurement"
+                f"{counted(len(children), 'process')} began{_in_parentheses(children)} while "
+                "threads were watched; what they did is missing. Begin them before the measurement"
             )
         return tuple(said)
 
 
-def _names(threads: Iterable[ThreadRecords], wakings: bytes) -> dict[int, str]:
-    """Return the names of watched threads, and of those that woke them, by the kernel's number."""
-    names = {
-        each.native_id or 0: process.printable(each.name) for each in threading.enumerate()
-    } | {each.number: each.process for each in threads if each.process}
-    others = {*(each.number for each in threads), *wakers(wakings)} - names.keys()
-    return names | {number: name for number in others if (name := process.name_of(number))}
+def _taken(groups: Collection[Group]) -> Integers:
+    """Return the records in the rings of some groups, one after the other."""
+    words = np.empty(sum(group.ring.pending for group in groups) // 8, np.int64)
+    at = 0
+    for group in groups:
+        if size := group.ring.pending:
+            group.ring.take_into((ctypes.c_char * size).from_address(words.ctypes.data + at))
+            at += size
+    return words
 
 
-def _called(numbers: Iterable[int]) -> str:
+def _python_names() -> dict[int, str]:
+    return {each.native_id or 0: process.printable(each.name) for each in threading.enumerate()}
+
+
+def _in_parentheses(numbers: Iterable[int]) -> str:
     """Return, in parentheses, the names of those among some threads that still live."""
     names = sorted({name for number in numbers if (name := process.name_of(number))})
     return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import struct
 
+import numpy as np
+
 from xsp.provider import Records, Watched
 from xsp_levels.system.linux.record import SystemRecords, ThreadRecords, What
 
@@ -75,12 +77,12 @@ def recorded(
             "x86_64",
             watched,
             tuple(
-                ThreadRecords(number, (processes or {}).get(number, ""), len(ring), ran_ns)
+                ThreadRecords(number, (processes or {}).get(number, ""), len(ring) // 8, ran_ns)
                 for number, ring in threads
             ),
-            b"".join(ring for _, ring in threads),
+            np.frombuffer(b"".join(ring for _, ring in threads), np.int64),
             EVENTS,
-            wakings,
+            np.frombuffer(wakings, np.int64),
             names or {},
             pythons or {},
         )

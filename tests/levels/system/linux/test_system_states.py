@@ -298,10 +298,10 @@ def test_in_whatever_order_records_come_states_fill_the_time_that_was_watched(
         assert off["amount"].sum() <= watched["amount"]
 
 
-@given(
-    ring=st.binary(max_size=400).map(lambda data: data[: len(data) // 8 * 8]),
-    wakings=st.binary(max_size=200),
-)
+WORDS = st.binary(max_size=400).map(lambda data: data[: len(data) // 8 * 8])
+
+
+@given(ring=WORDS, wakings=WORDS)
 def test_no_bytes_break_it(ring: bytes, wakings: bytes) -> None:
     records = recorded((7, ring), (8, leave(5) + come(6)), wakings=wakings)
     SYSTEM.spans(records)
