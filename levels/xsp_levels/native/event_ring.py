@@ -167,16 +167,34 @@ class Ring:
             raise OSError(code, os.strerror(code))
         self._address = address
 
+    @property
+    def pending(self) -> int:
+        """How many bytes of records have been written since the last time they were taken."""
+        return self._word(_HEAD).value - self._word(_TAIL).value
+
     def take(self) -> bytes:
         """Return the records since the last time, whole ones, while the event is disabled."""
-        head = ctypes.c_uint64.from_address(self._address + _HEAD).value
-        tail = ctypes.c_uint64.from_address(self._address + _TAIL)
-        begin, length = tail.value % self.capacity, head - tail.value
+        data = bytearray(self.pending)
+        if data:
+            self.take_into((ctypes.c_char * len(data)).from_buffer(data))
+        return bytes(data)
+
+    def take_into(self, memory: ctypes.Array[ctypes.c_char]) -> None:
+        """Copy the records since the last time, while the event is disabled.
+
+        Args:
+            memory: Memory of `pending` bytes.
+        """
+        tail, length = self._word(_TAIL), len(memory)
+        begin = tail.value % self.capacity
         first = min(length, self.capacity - begin)
-        data = ctypes.string_at(self._address + _DATA + begin, first)
-        data += ctypes.string_at(self._address + _DATA, length - first)
-        tail.value = head
-        return data
+        target = ctypes.addressof(memory)
+        ctypes.memmove(target, self._address + _DATA + begin, first)
+        ctypes.memmove(target + first, self._address + _DATA, length - first)
+        tail.value += length
+
+    def _word(self, offset: int) -> ctypes.c_uint64:
+        return ctypes.c_uint64.from_address(self._address + offset)
 
     def close(self) -> None:
         """Give the memory back.

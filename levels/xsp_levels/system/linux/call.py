@@ -14,8 +14,8 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp_levels.native import thread
 from xsp_levels.system.linux.call_name import call_names
-from xsp_levels.system.linux.moment import Integers, Moments
-from xsp_levels.system.linux.record import SystemRecords, What
+from xsp_levels.system.linux.moment import Moments
+from xsp_levels.system.linux.record import Integers, SystemRecords, What
 
 # Calls whose result is a number of bytes
 READING = ("read", "pread64", "readv", "preadv", "preadv2", "recvfrom", "recvmsg")

@@ -14,11 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from xsp_levels.system.linux.record import SystemRecords, What
-
-Integers = npt.NDArray[np.int64]
+from xsp_levels.system.linux.record import Integers, SystemRecords, What
 
 _EXIT, _SAMPLE, _SWITCH = 4, 9, 14  # PERF_RECORD_*
 _OUT, _PREEMPT = (
@@ -84,9 +81,8 @@ def read_moments(records: SystemRecords) -> Moments:
         threads.append(np.full(len(found), index))
         at += each.size
     first = np.array(starts, np.int64)
-    words = np.frombuffer(records.rings, np.int64, at // 8)
-    # A word beyond the end stands for what short records do not have.
-    words = np.concatenate([words, np.zeros(8, np.int64)])
+    # Words beyond the end stand for what short records do not have.
+    words = np.concatenate([records.rings[:at], np.zeros(8, np.int64)])
     halves = words.view(np.int32)
     thread = np.concatenate([*threads, np.empty(0, np.int64)]).astype(np.int64)
 
@@ -129,7 +125,7 @@ def read_wakings(records: SystemRecords) -> Wakings:
     return Wakings(thread[kept][by_time], time[kept][by_time], waker[kept][by_time])
 
 
-def wakers(wakings: bytes) -> list[int]:
+def wakers(wakings: Integers) -> list[int]:
     """Return the kernel's numbers of the threads that woke others. Pure.
 
     Args:
@@ -138,38 +134,31 @@ def wakers(wakings: bytes) -> list[int]:
     return [each for each in np.unique(_waking_fields(wakings)[1]).tolist() if each > 0]
 
 
-def samples(ring: bytes) -> int:
-    """Return how many samples a ring holds. Pure."""
-    starts = np.array(record_starts(ring, 0, len(ring)), np.int64)
-    return int(np.count_nonzero(np.frombuffer(ring, np.int64)[starts] & 0xFFFFFFFF == _SAMPLE))
-
-
-def _waking_fields(wakings: bytes) -> tuple[Integers, Integers, Integers]:
+def _waking_fields(wakings: Integers) -> tuple[Integers, Integers, Integers]:
     """Return the time of each wake-up, the thread that woke (0: an interrupt), the one woken."""
     starts = np.array(record_starts(wakings, 0, len(wakings)), np.int64)
-    words = np.frombuffer(wakings[: len(wakings) // 8 * 8], np.int64)
     # Samples of this event have seven words.
-    starts = starts[words[starts] == _SAMPLE | 1 << 32 | 7 * 8 << 48]
-    halves = words.view(np.int32)
+    starts = starts[wakings[starts] == _SAMPLE | 1 << 32 | 7 * 8 << 48]
+    halves = wakings.view(np.int32)
     interrupts = (halves[2 * starts + 5] >> 16) & _INTERRUPT
     waker = np.where(interrupts, 0, halves[2 * starts + 6]).astype(np.int64)
-    return words[starts + 1], waker, halves[2 * starts + 11].astype(np.int64)
+    return wakings[starts + 1], waker, halves[2 * starts + 11].astype(np.int64)
 
 
-def record_starts(data: bytes, begin: int, end: int) -> list[int]:
-    """Return where records begin, in words of eight bytes, up to one that is cut off.
+def record_starts(words: Integers, begin: int, end: int) -> list[int]:
+    """Return where records begin, up to one that is cut off.
 
     Args:
-        data: Records one after the other.
-        begin: First byte of the first record.
-        end: Byte after the last record.
+        words: Records one after the other.
+        begin: First word of the first record.
+        end: Word after the last record.
     """
-    sizes = memoryview(data[: len(data) // 8 * 8]).cast("H")
+    sizes = words.data.cast("B").cast("H")
     starts: list[int] = []
-    at, last = begin // 8, end // 8
-    while at < last:
+    at = begin
+    while at < end:
         size = sizes[4 * at + 3] >> 3
-        if size == 0 or at + size > last:
+        if size == 0 or at + size > end:
             break
         starts.append(at)
         at += size

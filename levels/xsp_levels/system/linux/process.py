@@ -53,6 +53,22 @@ def threads(process: int | str = "self") -> list[int]:
     return []
 
 
+def all_threads(own: int) -> dict[int, str]:
+    """Return the threads of this process and of those that it has started.
+
+    Args:
+        own: The kernel's number of the calling thread, which comes first.
+
+    Returns:
+        Name and number of each thread's process, empty for this one, by the kernel's number.
+    """
+    found = {own: "", **dict.fromkeys(threads(), "")}
+    for child in descendants():
+        if numbers := threads(child):
+            found |= dict.fromkeys(numbers, f"{name_of(child)} {child}")
+    return found
+
+
 def descendants(process: int | str = "self") -> list[int]:
     """Return the numbers of the processes that a process has started, and that these have."""
     found: list[int] = []
@@ -80,17 +96,22 @@ def busiest(numbers: Iterable[int], most: int) -> list[int]:
     return sorted(numbers, key=_ran_ns, reverse=True)[:most]
 
 
-def counts(process: int, thread: int) -> Counts | None:
-    """Return the counters of a thread; None if it has ended."""
-    folder = f"/proc/{process}/task/{thread}"
+def counts(thread: int, *, own: bool) -> Counts | None:
+    """Return the counters of a thread; None if it has ended.
+
+    Args:
+        thread: The kernel's number of the thread.
+        own: Whether it is a thread of this process.
+    """
+    folder = f"/proc/{thread}/task/{thread}"
     try:
         running, runnable, _ = map(int, _read(f"{folder}/schedstat").split())
         fields = _read(f"{folder}/stat").rpartition(b")")[2].split()  # from the third on
         status = dict(line.split(b":", 1) for line in _read(f"{folder}/status").splitlines())
     except (OSError, ValueError):
         return None
-    if process == os.getpid():
-        # What the kernel counts of a thread that runs is a tick old in schedstat.
+    if own:
+        # What schedstat says of a thread that runs now is up to a tick old.
         with suppress(OSError):
             running = time.clock_gettime_ns((~thread << 3) | _CPU_CLOCK_OF_THREAD)
     minor, major = int(fields[7]), int(fields[9])

@@ -11,20 +11,16 @@ from xsp.clock import Clock
 from xsp.level import Kind, Level
 from xsp.provider import Accounts, EmptySpan, Records, Request, SpanRows, Watched
 from xsp_levels.native import thread
+from xsp_levels.native.perf_event import explain
 from xsp_levels.system.linux import process, state
 from xsp_levels.system.linux.access import access, keep_tracepoints, unwatchable
 from xsp_levels.system.linux.call import call_rows, read_calls
 from xsp_levels.system.linux.moment import read_moments, read_wakings
-from xsp_levels.system.linux.process import Counts
 from xsp_levels.system.linux.record import SystemRecords, ThreadRecords
 from xsp_levels.system.linux.watch import MOST_THREADS, Watch
 
 _COUNTED = (
     "of the operating system is known how long and how often in each visit, not when and why: {}"
-)
-_FULL = (
-    "the kernel had no room for {} of what it recorded; measure fewer threads, or raise the limit "
-    "of locked memory (ulimit -l)"
 )
 
 
@@ -57,23 +53,24 @@ class LinuxSystem:
     def start(self, clock: Clock, request: Request) -> None:
         """Watch the threads that there are now, and those of processes that this one has started.
 
-        The kernel's events stay open, switched off, until the measurement's clock is gone.
-
-        Raises:
-            OSError: The calling thread cannot be watched.
+        The kernel's events stay open, switched off, until the measurement's clock is gone. Where
+        the kernel refuses them, /proc's counters are read at both ends of the visit.
         """
         self.stop()
         if Kind.SYSCALL not in request.kinds:
             return
-        allowed = access()
+        allowed, refusal = access(), access().refusal
         self._armed = True
-        if allowed.refusal is not None:
-            self._counters = _Counters(allowed.refusal)
-            return
-        if self._watch is None:
-            self._watch = Watch(allowed)
-        self._last_until(clock)
-        self._watch.start()
+        if refusal is None:
+            if self._watch is None:
+                self._watch = Watch(allowed)
+            self._last_until(clock)
+            try:
+                self._watch.start()
+            except OSError as error:
+                refusal = explain(error)
+        if refusal is not None:
+            self._counters = _Counters(refusal)
 
     def _last_until(self, clock: Clock) -> None:
         """Close the kernel's events as soon as the measurement that has this clock is over."""
@@ -93,8 +90,7 @@ class LinuxSystem:
             return counters.stop()
         if not armed or self._watch is None:
             return Records(SystemRecords())
-        data = self._watch.stop()
-        return Records(data, dropped=self._watch.dropped, warnings=self._watch.warnings)
+        return self._watch.stop()
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per system call. Pure."""
@@ -123,32 +119,29 @@ class _Counters:
     def __init__(self, why: str) -> None:
         self._why = why
         own = threading.get_native_id()
-        threads = {number: (os.getpid(), "") for number in process.threads()}
-        for child in process.descendants():
-            named = f"{process.name_of(child)} {child}"
-            threads |= dict.fromkeys(process.threads(child), (child, named))
-        kept = [own, *process.busiest(threads.keys() - {own}, MOST_THREADS - 1)]
+        threads = process.all_threads(own)
+        busiest = process.busiest(threads.keys() - {own}, MOST_THREADS - 1)
+        # The calling thread, which reads, is read last here and first in the end.
         self._before = {
-            number: (*threads[number], counts)
-            for number in kept
-            if (counts := process.counts(threads[number][0], number))
+            number: (threads[number], counts)
+            for number in (*busiest, own)
+            if (counts := process.counts(number, own=not threads[number]))
         }
         self._begin_ns = time.monotonic_ns()
 
     def stop(self) -> Records:
         """Return by how much the counters grew, of threads that still live."""
         end_ns = time.monotonic_ns()
-        threads = []
-        for number, (owner, named, before) in self._before.items():
-            after: Counts | None = process.counts(owner, number)
-            if after is not None:
-                grown = after.since(before)
-                threads.append(ThreadRecords(number, named, counts=grown))
+        threads = tuple(
+            ThreadRecords(number, named, counts=after.since(before))
+            for number, (named, before) in reversed(self._before.items())
+            if (after := process.counts(number, own=not named))
+        )
         data = SystemRecords(
             self._begin_ns,
             end_ns,
             watched=(Watched.SWITCHES, Watched.FAULTS),
-            threads=tuple(threads),
+            threads=threads,
             pythons=thread.names(),
         )
         return Records(data, notes=(_COUNTED.format(self._why),))

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+import numpy as np
+import numpy.typing as npt
+
 from xsp.provider import Watched
 from xsp_levels.system.linux.process import Counts
+
+Integers = npt.NDArray[np.int64]
 
 
 class What(IntEnum):
@@ -29,7 +34,7 @@ class ThreadRecords:
     Attributes:
         number: The kernel's number of the thread.
         process: Name and number of its process; empty: the program's own.
-        size: Bytes of `SystemRecords.rings` that are of this thread.
+        size: How many words of `SystemRecords.rings` are of this thread.
         ran_ns: Time on a processor.
         counts: What the counters of /proc say, where there are no rings.
     """
@@ -41,7 +46,7 @@ class ThreadRecords:
     counts: Counts | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SystemRecords:
     """The records of one visit.
 
@@ -51,9 +56,10 @@ class SystemRecords:
         machine: The architecture, as `platform.machine()` names it.
         watched: What was watched.
         threads: The threads.
-        rings: What the kernel wrote into the rings of the threads, one after the other.
+        rings: What the kernel wrote into the rings of the threads, one after the other, in words
+            of eight bytes.
         events: What records of the kernel's events say, by identifier of the event.
-        wakings: What the kernel wrote of wake-ups.
+        wakings: What the kernel wrote of wake-ups, alike.
         names: Names of threads, of those that woke others too, by the kernel's numbers.
         pythons: Identifiers of Python's threads, by the kernel's numbers.
     """
@@ -63,8 +69,8 @@ class SystemRecords:
     machine: str = ""
     watched: tuple[Watched, ...] = ()
     threads: tuple[ThreadRecords, ...] = ()
-    rings: bytes = b""
+    rings: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     events: dict[int, What] = field(default_factory=dict)
-    wakings: bytes = b""
+    wakings: Integers = field(default_factory=lambda: np.empty(0, np.int64))
     names: dict[int, str] = field(default_factory=dict)
     pythons: dict[int, int] = field(default_factory=dict)

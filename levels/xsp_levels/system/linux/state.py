@@ -22,8 +22,8 @@ import polars as pl
 from xsp.provider import ACCOUNT_SCHEMA, Account, Accounts, Watched
 from xsp_levels.native import thread
 from xsp_levels.system.linux.call import MOVING, READING, WRITING, Calls, call_name
-from xsp_levels.system.linux.moment import Integers, Moments, Wakings
-from xsp_levels.system.linux.record import SystemRecords, What
+from xsp_levels.system.linux.moment import Moments, Wakings
+from xsp_levels.system.linux.record import Integers, SystemRecords, What
 
 _IN_FAULT = "page fault"
 _INTERRUPT = "interrupt"
@@ -160,18 +160,17 @@ def causes(records: SystemRecords, moments: Moments, at: Integers) -> list[str |
     """
     if Watched.CALLS not in records.watched or not len(at):
         return [None] * len(at)
-    is_call = np.isin(moments.what, (What.ENTER, What.EXIT))
-    index = np.arange(len(moments.what))
+    # One more at the end, reached by -1 too, stands for none.
+    what, owner = np.append(moments.what, -1), np.append(moments.thread, -1)
+    is_call = np.isin(what, (What.ENTER, What.EXIT))
+    index = np.arange(len(what))
     before = np.maximum.accumulate(np.where(is_call, index, -1))[at]
-    after = np.where(is_call, index, len(index))
-    after = np.append(np.minimum.accumulate(after[::-1])[::-1], len(index))[at]
-    what = np.append(moments.what, -1)
-    owner = np.append(moments.thread, -1)
-    here = owner[at]
-    inside = (owner[before] == here) & (what[before] == What.ENTER)
-    outside = (owner[before] == here) & (what[before] == What.EXIT)
+    after = np.minimum.accumulate(np.where(is_call, index, len(what) - 1)[::-1])[::-1][at]
+    follows, precedes = owner[before] == owner[at], owner[after] == owner[at]
+    inside = follows & (what[before] == What.ENTER)
+    outside = follows & (what[before] == What.EXIT)
     # No call has begun or ended before: the one that ends next has begun before the visit.
-    begun = ~inside & ~outside & (owner[after] == here) & (what[after] == What.EXIT)
+    begun = ~inside & ~outside & precedes & (what[after] == What.EXIT)
     unknown = (at < 0) | ~(inside | outside | begun)
     number = np.append(moments.value, -1)[np.where(inside, before, after)]
     found = []

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from xsp.clock import SystemClock
+from xsp.level import Kind
+from xsp.provider import Records, Request
+from xsp_levels.system.linux.access import access
+from xsp_levels.system.linux.provider import LinuxSystem
+
+CALLS = Request(frozenset({Kind.SYSCALL}))
+
+
+@pytest.fixture
+def system() -> Iterator[LinuxSystem]:
+    """Return a provider whose events are closed when the test ends."""
+    if access().refusal is not None:
+        pytest.skip(f"needs performance events: {access().refusal}")
+    yield LinuxSystem()
+    gc.collect()
+    assert open_events() == 0
+
+
+def open_events() -> int:
+    count = 0
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            count += os.readlink(f"/proc/self/fd/{number}") == "anon_inode:[perf_event]"
+        except OSError:
+            continue
+    return count
+
+
+def visited(provider: LinuxSystem, work: Callable[[], object]) -> Records:
+    clock = SystemClock()
+    provider.start(clock, CALLS)
+    work()
+    return provider.stop()
+
+
+def own_sum(provider: LinuxSystem, records: Records, what: str) -> float:
+    found = provider.accounts(records)
+    return float(found.filter(what=what, thread=threading.get_ident())["amount"].sum())
+
+
+def touch(pages: int) -> None:
+    with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+        for page in range(pages):
+            memory[page * mmap.PAGESIZE] = 1
+
+
+def test_nothing_is_watched_unless_system_calls_are_asked_for(system: LinuxSystem) -> None:
+    system.start(SystemClock(), Request(frozenset({Kind.OP})))
+    assert open_events() == 0
+    records = system.stop()
+    assert system.spans(records).height == system.accounts(records).height == 0
+
+
+def test_wait_is_blocked_time(system: LinuxSystem) -> None:
+    before = time.monotonic_ns()
+    records = visited(system, lambda: time.sleep(0.05))
+    after = time.monotonic_ns()
+    blocked = own_sum(system, records, "blocked") + own_sum(system, records, "runnable")
+    assert 50e6 <= blocked <= after - before
+    watched = system.accounts(records).filter(what="watched", thread=threading.get_ident())
+    assert before <= watched["start_ns"].min() <= watched["end_ns"].max() <= after  # type: ignore[operator]
+
+
+def test_time_on_and_off_the_processor_is_the_watched_time(system: LinuxSystem) -> None:
+    def work() -> None:
+        for _ in range(20):
+            sum(range(20_000))
+            time.sleep(0.001)
+
+    records = visited(system, work)
+    (own,) = [t for t in records.data.threads if t.number == threading.get_native_id()]
+    off = own_sum(system, records, "blocked") + own_sum(system, records, "runnable")
+    length = records.data.end_ns - records.data.begin_ns
+    # The kernel counts the thread's time from when events are on, before the visit begins.
+    assert length - off == pytest.approx(own.ran_ns, abs=2e6)
+
+
+def test_page_faults_are_counted(system: LinuxSystem) -> None:
+    records = visited(system, lambda: touch(500))
+    assert 500 <= own_sum(system, records, "page_fault") <= 600
+    assert records.dropped == 0
+
+
+def test_events_stay_open_until_the_measurement_is_over(system: LinuxSystem) -> None:
+    clock = SystemClock()
+    system.start(clock, CALLS)
+    system.stop()
+    opened = open_events()
+    assert opened > 0
+    system.start(clock, CALLS)
+    system.stop()
+    assert open_events() == opened
+    later = SystemClock()
+    system.start(later, CALLS)
+    del clock
+    assert own_sum(system, system.stop(), "watched") > 0
+
+
+def test_calling_thread_is_watched_whichever_it_is(system: LinuxSystem) -> None:
+    clock = SystemClock()
+    system.start(clock, CALLS)
+    system.stop()
+    found: list[float] = []
+
+    def measure() -> None:
+        system.start(clock, CALLS)
+        touch(300)
+        found.append(own_sum(system, system.stop(), "page_fault"))
+
+    thread = threading.Thread(target=measure)
+    thread.start()
+    thread.join()
+    assert found[0] >= 300
+
+
+def test_other_threads_are_watched_and_those_that_begin_later_are_named(
+    system: LinuxSystem,
+) -> None:
+    go, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        touch(200)
+        done.set()
+
+    earlier = threading.Thread(target=work)
+    earlier.start()
+
+    def begin() -> None:
+        go.set()
+        done.wait()
+        later = threading.Thread(target=lambda: sum(range(10_000_000)))
+        later.start()
+        later.join()
+
+    records = visited(system, begin)
+    found = system.accounts(records).filter(what="page_fault", thread=earlier.ident)
+    earlier.join()
+    assert found["amount"].sum() >= 200
+    (warning,) = records.warnings
+    assert "1 thread began" in warning
+
+
+def test_child_that_exists_is_watched_and_one_that_begins_is_named(system: LinuxSystem) -> None:
+    script = (
+        "import sys; sys.stdin.read(1); print(bytes(5_000_000)[-1], flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdin
+        assert child.stdout
+
+        def ask() -> None:
+            child.stdin.write(b"x")  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+            child.stdout.readline()  # type: ignore[union-attr]
+            subprocess.run(["true"], check=True)
+
+        records = visited(system, ask)
+        child.stdin.close()
+    names = {each.number: each.process for each in records.data.threads}
+    assert names[child.pid].endswith(f" {child.pid}")
+    assert system.accounts(records).filter(thread=-child.pid, what="watched").height
+    assert any("1 process began" in warning for warning in records.warnings)
+
+
+def test_thread_that_ends_is_watched_until_then(system: LinuxSystem) -> None:
+    go = threading.Event()
+    thread = threading.Thread(target=go.wait)
+    thread.start()
+    number = thread.ident
+
+    def end() -> None:
+        go.set()
+        thread.join()
+        time.sleep(0.05)
+
+    records = visited(system, end)
+    watched = system.accounts(records).filter(what="watched", cause="switches")
+    ends = dict(watched.select("thread", "end_ns").rows())
+    assert ends[number] <= records.data.end_ns - 50_000_000
+    assert ends[threading.get_ident()] == records.data.end_ns
+
+
+def test_hostile_names_of_threads_are_made_printable(system: LinuxSystem) -> None:
+    go = threading.Event()
+    libc = ctypes.CDLL(None)
+
+    def work() -> None:
+        libc.prctl(15, b"\xff\n\x1b[31m", 0, 0, 0)  # PR_SET_NAME
+        go.wait()
+
+    thread = threading.Thread(target=work, name="a\nb\x1b")
+    thread.start()
+    records = visited(system, lambda: None)
+    go.set()
+    thread.join()
+    assert records.data.names[thread.native_id] == "a?b?"
+    assert all(name.isprintable() for name in records.data.names.values())
+
+
+def test_full_ring_is_counted(system: LinuxSystem) -> None:
+    clock = SystemClock()
+    go, done = threading.Event(), threading.Event()
+
+    def work() -> None:
+        go.wait()
+        for _ in range(10):
+            touch(6000)
+        done.set()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    system.start(clock, CALLS)
+    go.set()
+    done.wait()
+    records = system.stop()
+    thread.join()
+    found = system.accounts(records).filter(what="page_fault", thread=thread.ident).height
+    assert found < 60_000 <= found + records.dropped
+    system.start(clock, CALLS)  # and it goes on
+    touch(10)
+    assert own_sum(system, system.stop(), "page_fault") >= 10
