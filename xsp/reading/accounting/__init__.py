@@ -5,6 +5,7 @@ from xsp.reading.accounting.step import with_accounts
 from xsp.reading.accounting.system_call import (
     CALLS,
     fold_calls,
+    of_workers,
     with_call_rows,
 )
 
@@ -15,6 +16,7 @@ __all__ = [
     "Charges",
     "charges",
     "fold_calls",
+    "of_workers",
     "thread_charges",
     "with_accounts",
     "with_call_rows",

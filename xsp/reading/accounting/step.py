@@ -14,7 +14,7 @@ from xsp.level import Kind
 from xsp.matching import innermost
 from xsp.provider import ATTRIBUTE, Accounts, SpanRows
 from xsp.reading.accounting.charge import NAMES, THREADS, charges, thread_charges
-from xsp.reading.accounting.system_call import CALLS, fold_calls
+from xsp.reading.accounting.system_call import CALLS, fold_calls, of_workers
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -125,9 +125,7 @@ def _placed(calls: SpanRows, rows: pl.DataFrame, first: Ints) -> _Placed:
     within = np.minimum(calls["end_ns"].to_numpy(), end[roots][step])[inside]
     known = calls.filter(pl.Series("inside", inside, dtype=pl.Boolean))
     parents = pl.Series("parent", row, dtype=rows.schema["parent"])
-    told = at[inside] >= 0
-    if "attr.process_name" in known.columns:
-        told |= known["attr.process_name"].is_not_null().to_numpy()
+    told = (at[inside] >= 0) | of_workers(known)
     return _Placed(known.with_columns(parents), step[inside], told, within)
 
 

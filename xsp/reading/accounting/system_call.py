@@ -103,6 +103,17 @@ def fold_calls(
     return result
 
 
+def of_workers(calls: SpanRows) -> NDArray[np.bool_]:
+    """Return which calls the main threads of other processes made.
+
+    Threads beside these wait for connections and queues, which says nothing of the work.
+    """
+    if _PROCESS not in calls.columns:
+        return np.zeros(calls.height, bool)
+    number = pl.col(_PROCESS).str.extract(r" (\d+)$").cast(pl.Int64)
+    return calls.select((pl.col("thread") == -number).fill_null(value=False)).to_series().to_numpy()
+
+
 def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the spans of a trace with the system calls below them as spans of their own.
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from xsp.matching import innermost
 from xsp.provider import Account, Accounts, SpanRows, concat_rows
-from xsp.reading.accounting import NAMES, charges, fold_calls, thread_charges
+from xsp.reading.accounting import NAMES, charges, fold_calls, of_workers, thread_charges
 from xsp.reading.program.events import Items
 from xsp.reading.program.forest import Forest
 from xsp.reading.program.tree import Rows
@@ -173,8 +173,7 @@ def _place_calls(
         calls["start_ns"].to_numpy(), calls["thread"].fill_null(-1).to_numpy(),
     )  # fmt: skip
     below = np.where(found >= 0, rows.of_item[mine[np.maximum(found, 0)]], -1)
-    if "attr.process_name" in calls.columns:
-        of_worker = calls["attr.process_name"].is_not_null().to_numpy()
+    if (of_worker := of_workers(calls)).any():
         loading = [n for n, label in enumerate(rows.label) if label.attributes.get("workers")]
         below[of_worker] = max(loading, key=lambda n: rows.total_ns[n], default=-1)
     kept = (below >= 0) & ~np.isnan(often[np.maximum(below, 0)])

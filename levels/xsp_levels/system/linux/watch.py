@@ -7,6 +7,7 @@ kernel 40 ms.
 from __future__ import annotations
 
 import ctypes
+import os
 import platform
 import threading
 import time
@@ -32,6 +33,7 @@ from xsp_levels.system.linux.group import (
 from xsp_levels.system.linux.moment import wakers
 from xsp_levels.system.linux.record import Integers, SystemRecords, ThreadRecords, What
 
+_NATIVE = "native thread"
 MOST_THREADS = 256
 _LEAST_SHARE = 0.02  # of the program's processor time, that is worth a word
 # Header of the record that a watched thread began a thread or a process: PERF_RECORD_FORK, 56 bytes
@@ -187,7 +189,11 @@ class Watch:
         names = self._names | _python_names()
         names |= {each.number: each.process for each in threads if each.process}
         others = {*(each.number for each in threads), *wakers(wakings)} - names.keys()
-        return names | {number: name for number in others if (name := process.name_of(number))}
+        names |= {number: name for number in others if (name := process.name_of(number))}
+        # Threads that a library made have the name of the thread that made them.
+        whole = process.name_of(os.getpid())
+        native = {*process.threads()} & others
+        return names | dict.fromkeys((n for n in native if names.get(n) == whole), _NATIVE)
 
     def _newcomers(self, data: SystemRecords, cpu_ns: int) -> tuple[str, ...]:
         """Return sentences on the threads and processes that began in the visit."""

@@ -21,7 +21,7 @@ _READS = r"^(read|readv|pread64|preadv|preadv2|openat|open|newfstatat|statx|lsee
 _READING = 0.3  # of the wait for batches: as much of it as a worker reads is worth a finding
 _LOCKS = r"^futex"
 # Names that threads have that are not Python's.
-_NATIVE = r"^(python|pt_|interrupt|swapper|kworker|ksoftirqd|rcu_)"
+_NATIVE = r"^(native thread|python|pt_|interrupt|swapper|kworker|ksoftirqd|rcu_)"
 _MALLOC = (
     "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 xsp profile …, "
     "and compare page-faults"
@@ -45,7 +45,8 @@ def waits_for_cpu(case: Case) -> Iterator[Finding]:
     states = _states(case)
     wanted = float(states.select(pl.sum("running_ns", "runnable_ns")).sum_horizontal()[0])
     wanted = wanted / case.whole_ns if states.height else 0.0
-    at_once = states.filter(pl.col("running_ns") > _MUCH * case.whole_ns).height
+    busy = pl.col("running_ns") + pl.col("runnable_ns") > _MUCH * case.whole_ns
+    at_once = states.filter(busy).height
     told = (
         f"its thread could have run for {duration(runnable)} more, "
         f"{percent(runnable / case.whole_ns)}, and waited for a CPU; "
@@ -64,7 +65,7 @@ def waits_for_cpu(case: Case) -> Iterator[Finding]:
     yield Finding(
         "other programs on the CPUs",
         "Give the program CPUs of its own: stop other programs, or bind it with taskset.",
-        told + f"its own threads want {wanted:.1f} of {cores:g} CPUs, so other programs run there",
+        told + f"its own threads want {wanted:.1f} of {cores:g} CPUs, so others had those",
         runnable,
         None,
         "at most: as if the thread never waited for a CPU",
