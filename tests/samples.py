@@ -9,7 +9,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from xsp.level import Kind
-from xsp.reading.accounting import THREADS
+from xsp.reading.accounting import THREADS, TIMELINE
 from xsp.trace.attribute import find_attribute
 from xsp.trace.document import SPAN_SCHEMA, Trace
 
@@ -29,6 +29,7 @@ _FIELDS: dict[str, Any] = {
     "busy_ns": pl.Float64,
     "whole_block": pl.Boolean,
 }
+_STRUCTS: dict[str, Any] = {"thread_states": THREADS, "thread_timeline": TIMELINE}
 _TYPES: dict[str, Any] = {
     "Int64": pl.Int64,
     "Float64": pl.Float64,
@@ -38,7 +39,6 @@ _TYPES: dict[str, Any] = {
     "List(String)": pl.List(pl.String),
     "List(Float64)": pl.List(pl.Float64),
     "List(List(Int64))": pl.List(pl.List(pl.Int64)),
-    "List(Struct)": THREADS,
 }
 
 
@@ -124,6 +124,9 @@ def _fields(root: Node) -> dict[str, Any]:
         node = stack.pop()
         stack.extend(node.children)
         for name in node.attributes.keys() - named.keys():
+            if name in _STRUCTS:
+                named[name] = _STRUCTS[name]
+                continue
             known = find_attribute(name)
             assert known is not None, name
             named[name] = _TYPES[known.type]

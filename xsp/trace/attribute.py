@@ -185,6 +185,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("io_written_bytes", _WATCHED, _FLOAT, "What its system calls wrote.", "bytes"),
     Attribute("thread_states", _REGION, "List(Struct)",
         "Name, running, runnable and blocked time of each thread in a step; on the root only."),
+    Attribute("thread_timeline", _REGION, "List(Struct)",
+        "What each thread did in one step, or in one window of a program; on the root only."),
     Attribute("calls_per_step", _SYSCALL, _FLOAT, "How many of them a step makes, on average."),
     Attribute("steps_share", _SYSCALL, _FLOAT, "Share of steps in which there is one."),
     Attribute("failed_calls", _SYSCALL, _FLOAT, "How many of them failed in a step."),

@@ -67,6 +67,7 @@ from xsp.answer.analyses.system.off_cpu import off_cpu
 from xsp.answer.analyses.system.page_faults import page_faults
 from xsp.answer.analyses.system.system_calls import system_calls
 from xsp.answer.analyses.system.thread_states import thread_states
+from xsp.answer.analyses.system.thread_timeline import thread_timeline
 from xsp.answer.analyses.tree import Tree as Tree
 from xsp.answer.analyses.work import with_peak
 
@@ -115,6 +116,7 @@ ALL: tuple[Analysis[Any], ...] = (
     operator_memory_allocation,
     off_cpu,
     thread_states,
+    thread_timeline,
     system_calls,
     page_faults,
     advice,
@@ -183,6 +185,7 @@ __all__ = [
     "stream_queue",
     "system_calls",
     "thread_states",
+    "thread_timeline",
     "verdict",
     "with_peak",
 ]

@@ -8,16 +8,19 @@ from xsp.reading.accounting.system_call import (
     of_workers,
     with_call_rows,
 )
+from xsp.reading.accounting.thread_timeline import TIMELINE, thread_timeline
 
 __all__ = [
     "CALLS",
     "NAMES",
     "THREADS",
+    "TIMELINE",
     "Charges",
     "charges",
     "fold_calls",
     "of_workers",
     "thread_charges",
+    "thread_timeline",
     "with_accounts",
     "with_call_rows",
 ]

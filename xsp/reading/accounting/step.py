@@ -15,6 +15,7 @@ from xsp.matching import innermost
 from xsp.provider import ATTRIBUTE, Accounts, SpanRows
 from xsp.reading.accounting.charge import NAMES, THREADS, charges, thread_charges
 from xsp.reading.accounting.system_call import CALLS, fold_calls, of_workers
+from xsp.reading.accounting.thread_timeline import TIMELINE, thread_timeline
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -72,11 +73,14 @@ def with_accounts(
         middle = np.array(members)[kept[:, 0]]
         folded = placed.of(middle.tolist())
         threads = thread_charges(accounts, start[steps[middle]], ends[steps[middle]])
+        one = int(steps[middle[len(middle) // 2]])
+        drawn = thread_timeline(accounts, int(start[one]), int(ends[one]))
         frame = frames[head].with_columns(
             *(pl.Series(ATTRIBUTE + name, v).fill_nan(None) for name, v in means.items()),
             *(pl.Series(ATTRIBUTE + n, v, dtype=pl.String) for n, v in most.items()),
             pl.Series(f"{ATTRIBUTE}system_calls", [folded.get(i) for i in range(height)], CALLS),
             pl.Series(f"{ATTRIBUTE}thread_states", [threads, *[None] * (height - 1)], THREADS),
+            pl.Series(f"{ATTRIBUTE}thread_timeline", [drawn, *[None] * (height - 1)], TIMELINE),
         )
         result.append((head, pl.concat([frame, placed.rows_of(head)], how="diagonal_relaxed")))
     return result

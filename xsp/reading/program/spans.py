@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from xsp.inexact import FEWEST_RUNS, Inexact
 from xsp.level import Kind
 from xsp.matching import generations, path_names
-from xsp.reading.accounting import CALLS, THREADS, with_call_rows
+from xsp.reading.accounting import CALLS, THREADS, TIMELINE, with_call_rows
 from xsp.reading.program.tree import Rows, of_clock
 from xsp.trace import SPAN_SCHEMA
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-_TYPES = {"system_calls": CALLS, "thread_states": THREADS}
+_TYPES = {"system_calls": CALLS, "thread_states": THREADS, "thread_timeline": TIMELINE}
 _PLACES = ("device", "stream")
 _SUMS = ("total_ns", "reach_ns", "count", "measured_ns", "added_ns", "device_ns", "busy_ns")
 

@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 
 from xsp.matching import innermost
 from xsp.provider import Account, Accounts, SpanRows, concat_rows
-from xsp.reading.accounting import NAMES, charges, fold_calls, of_workers, thread_charges
+from xsp.reading.accounting import (
+    NAMES,
+    charges,
+    fold_calls,
+    of_workers,
+    thread_charges,
+    thread_timeline,
+)
 from xsp.reading.program.events import Items
 from xsp.reading.program.forest import Forest
 from xsp.reading.program.tree import Rows
@@ -129,6 +136,10 @@ def charge(rows: Rows, forest: Forest, system: System, record: ProgramRecord) ->
         for at, cause in _usual(causes, row).items():
             if enough[at]:
                 rows.found[at][name] = cause
+    if windows := [w for w in record.windows if w.records is Records.SYSTEM and w.end_ns]:
+        one = windows[len(windows) // 2]
+        drawn = thread_timeline(system.accounts, one.begin_ns, one.end_ns or one.begin_ns)
+        rows.found[0]["thread_timeline"] = drawn
     for at in np.flatnonzero(enough).tolist():
         if at == 0 or rows.label[at].group >= 0:
             lasts = np.array([round(float(each[at]))])

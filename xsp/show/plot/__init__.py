@@ -46,6 +46,7 @@ if TYPE_CHECKING:
         model_information,
         model_roofline,
         module_latency,
+        off_cpu,
         operator_latency,
         operator_memory_allocation,
         operator_roofline,
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
         primitive_latency,
         rank_imbalance,
         side_by_side,
+        thread_states,
+        thread_timeline,
         verdict,
     )
     from xsp.show.plot.several import comparison, sweep_curves
@@ -101,6 +104,7 @@ __all__ = [
     "model_information",
     "model_roofline",
     "module_latency",
+    "off_cpu",
     "operator_latency",
     "operator_memory_allocation",
     "operator_roofline",
@@ -110,6 +114,8 @@ __all__ = [
     "rank_imbalance",
     "side_by_side",
     "sweep_curves",
+    "thread_states",
+    "thread_timeline",
     "verdict",
     "zoo_accuracy",
     "zoo_layer_types",

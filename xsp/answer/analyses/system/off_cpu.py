@@ -47,7 +47,7 @@ def off_cpu(trace: Trace) -> pl.DataFrame:
     table = tree.spans.select("kind", "name", "path", "latency_ns").with_columns(
         *(pl.Series(name, values) for name, values in (states | counts).items()),
         pl.Series("own_off_ns", tree.own(off_ns, known)),
-        pl.Series("off_pct", 100 * off_ns / tree.latency_ns()),
+        (100 * pl.Series("off_pct", off_ns) / pl.Series(tree.latency_ns())),
         tree.attribute("blocked_in"),
         tree.attribute("woken_by"),
     )

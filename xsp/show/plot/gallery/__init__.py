@@ -58,6 +58,7 @@ from xsp.show.plot.gallery.structure import (
     primitive_latency,
     side_by_side,
 )
+from xsp.show.plot.gallery.system import off_cpu, thread_states, thread_timeline
 
 ALL: tuple[Picture, ...] = (
     model_information,
@@ -94,6 +95,9 @@ ALL: tuple[Picture, ...] = (
     memory_timeline,
     layer_memory,
     operator_memory_allocation,
+    off_cpu,
+    thread_states,
+    thread_timeline,
     advice,
 )
 
@@ -126,6 +130,7 @@ __all__ = [
     "model_information",
     "model_roofline",
     "module_latency",
+    "off_cpu",
     "operator_latency",
     "operator_memory_allocation",
     "operator_roofline",
@@ -134,6 +139,8 @@ __all__ = [
     "primitive_latency",
     "rank_imbalance",
     "side_by_side",
+    "thread_states",
+    "thread_timeline",
     "verdict",
 ]
 
