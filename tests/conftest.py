@@ -25,8 +25,8 @@ import pytest
 
 from xsp.record.session import disturbance
 
-# What CI has no hardware for, as markers: skips of such tests are honest even there.
-ABSENT_IN_CI = ("gpu",)
+# What CI may have no hardware or privilege for, as markers: skips of such tests are honest there.
+ABSENT_IN_CI = ("gpu", "perfmon")
 # What a test's reason to be skipped says that needs recordings of others: the project may not hold
 # them, and CI runs these tests where the recordings lie beside the project, or where this says.
 TRACES = "XSP_TRACES"

@@ -43,12 +43,12 @@ class LinuxSystem:
         return unwatchable()
 
     def remark(self) -> str | None:
-        """Return what may be watched here, and what would allow the rest.
+        """Return a line for each thing that may be watched: whether it is, and the remedy.
 
         For root, the kernel's numbers of events are left where other users find them.
         """
         keep_tracepoints()
-        return ". ".join(access().lines())
+        return "\n".join(access().lines())
 
     def start(self, clock: Clock, request: Request) -> None:
         """Watch the threads that there are now, and those of processes that this one has started.

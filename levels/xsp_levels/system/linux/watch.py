@@ -147,10 +147,10 @@ class Watch:
         most = min(MOST_THREADS, affordable(self._access, self._groups.values()))
         if len(wanted) > most:
             wanted = [self._own, *process.busiest(wanted[1:], most - 1)]
-            remedy = "; raise the limit of open files (ulimit -n)" if most < MOST_THREADS else ""
+            remedy = " Raise the limit of open files (ulimit -n)." if most < MOST_THREADS else ""
             self._warnings.append(
-                f"only the {most} of {len(self._processes)} threads that have run longest are "
-                f"watched{remedy}"
+                f"only the {most} of {len(self._processes)} threads that have run longest were "
+                f"watched.{remedy}"
             )
         narrow = {self._own} if self._roomy != self._own else set()
         for number in (self._groups.keys() - set(wanted)) | (narrow & self._groups.keys()):
@@ -173,9 +173,8 @@ class Watch:
                 refusals.append(error)
         self._roomy = self._own
         if refusals:
-            self._warnings.append(
-                f"{len(refusals)} of {len(wanted)} threads are not watched: {explain(refusals[0])}"
-            )
+            said = f"{len(refusals)} of {len(wanted)} threads were not watched"
+            self._warnings.append(f"{said}: {explain(refusals[0])}.")
         low, high = min(self._groups), max(self._groups)
         if self._access.waking and not (low in self._woken and high in self._woken):
             # The kernel takes a condition once. While the others are open, to close these is quick.
@@ -212,13 +211,13 @@ class Watch:
         if threads and share >= _LEAST_SHARE:
             said.append(
                 f"{counted(len(threads), 'thread')} began{_in_parentheses(threads)} while threads "
-                f"were watched; what is not watched took {share:.0%} of the program's processor time. "
-                "Begin threads before the measurement"
+                f"were watched; what was not took {share:.0%} of the program's processor time. "
+                "Begin threads before the measurement."
             )
         if children:
             said.append(
                 f"{counted(len(children), 'process')} began{_in_parentheses(children)} while "
-                "threads were watched; what they did is missing. Begin them before the measurement"
+                "threads were watched; what they did is missing. Begin them before the measurement."
             )
         return tuple(said)
 

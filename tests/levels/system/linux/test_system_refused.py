@@ -173,6 +173,6 @@ def test_system_that_tells_nothing_is_unavailable(monkeypatch: pytest.MonkeyPatc
 def test_remark_says_what_may_be_watched_and_what_would_allow_the_rest() -> None:
     said = python("unprivileged()\nprint(system.remark())")
     if access().refusal is None:
-        assert "context switches: yes" in said
+        assert "waits: yes" in said
         assert "system calls: yes" in said or "perf_event_paranoid=1" in said or "tracing" in said
-        assert "wakers: yes" in said or "CAP_PERFMON" in said or "tracing" in said
+        assert "who wakes threads: yes" in said or "CAP_PERFMON" in said or "tracing" in said
