@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,7 @@ def calls(records: Records) -> list[tuple[object, ...]]:
     ).rows()
 
 
-def accounts(records: Records, *sorts: str) -> list[tuple[object, ...]]:
+def accounts(records: Records, *sorts: str) -> list[tuple[Any, ...]]:
     found = SYSTEM.accounts(records).filter(pl.col("what").is_in(sorts))
     start, end = pl.col("start_ns") - BEGIN_NS, pl.col("end_ns") - BEGIN_NS
     return found.select("what", start, end, "thread", "cause", "amount").sort("start_ns").rows()
@@ -254,8 +255,6 @@ def test_states_are_those_of_the_program(
     records, truth = program
     found: dict[tuple[int, str, str | None], int] = {}
     for what, start, end, thread, cause, amount in accounts(records, "runnable", "blocked"):
-        assert isinstance(start, int)
-        assert isinstance(end, int)
         assert end - start == amount
         # Before a thread's first call nobody can say whether it is in one.
         key = (thread, what, "page fault" if what == "blocked" and cause is None else cause)
