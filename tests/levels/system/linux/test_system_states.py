@@ -104,7 +104,7 @@ def test_return_of_a_signal_handler_ends_without_a_number() -> None:
 def test_calls_of_other_processes_bear_their_names() -> None:
     ring = enter(10, READ) + leave_call(30, READ, 5)
     rows = SYSTEM.spans(recorded((7, ring), (9, ring), processes={9: "pt_data_worker 9"}))
-    assert rows["attr.process"].to_list() == [None, "pt_data_worker 9"]
+    assert rows["attr.process_name"].to_list() == [None, "pt_data_worker 9"]
 
 
 def test_preempted_thread_could_run_and_one_that_waits_is_blocked_in_its_call() -> None:
