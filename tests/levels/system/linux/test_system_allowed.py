@@ -26,17 +26,16 @@ pytestmark = pytest.mark.perfmon
 CALLS = Request(frozenset({Kind.SYSCALL}))
 
 
-@pytest.fixture
-def clock() -> SystemClock:
-    """Return the clock of a measurement that may watch everything."""
-    allowed = access()
-    if allowed.refusal or not allowed.calls or not allowed.waking:
-        pytest.skip(f"needs CAP_PERFMON and tracefs: {'; '.join(allowed.lines())}")
-    return SystemClock()
+@pytest.fixture(autouse=True)
+def allowed() -> None:
+    """Skip a test where not everything may be watched."""
+    here = access()
+    if here.refusal or not here.calls or not here.waking:
+        pytest.skip(f"needs CAP_PERFMON and tracefs: {'; '.join(here.lines())}")
 
 
-def test_calls_are_counted_and_lie_between_the_readings_around_them(clock: SystemClock) -> None:
-    provider = LinuxSystem()
+def test_calls_are_counted_and_lie_between_the_readings_around_them() -> None:
+    provider, clock = LinuxSystem(), SystemClock()
     reader, writer = os.pipe()
     provider.start(clock, CALLS)
     before = time.monotonic_ns()
@@ -60,8 +59,8 @@ def test_calls_are_counted_and_lie_between_the_readings_around_them(clock: Syste
     assert records.dropped == 0
 
 
-def test_waker_and_what_it_woke_the_thread_from_are_named(clock: SystemClock) -> None:
-    provider = LinuxSystem()
+def test_waker_and_what_it_woke_the_thread_from_are_named() -> None:
+    provider, clock = LinuxSystem(), SystemClock()
     reader, writer = os.pipe()
 
     def wake() -> None:
@@ -87,8 +86,8 @@ def test_waker_and_what_it_woke_the_thread_from_are_named(clock: SystemClock) ->
     assert {"waker of tests", "interrupt"} <= wakers
 
 
-def test_faults_within_calls_are_counted(clock: SystemClock) -> None:
-    provider = LinuxSystem()
+def test_faults_within_calls_are_counted() -> None:
+    provider, clock = LinuxSystem(), SystemClock()
     pages = 400
     with (
         open("/dev/zero", "rb", buffering=0) as zeros,
@@ -104,8 +103,8 @@ def test_faults_within_calls_are_counted(clock: SystemClock) -> None:
     assert within.height >= pages
 
 
-def test_cost_of_recording_inside_a_call_is_measured(clock: SystemClock) -> None:
-    made = calibrate(LinuxSystem(), Kind.SYSCALL, clock)
+def test_cost_of_recording_inside_a_call_is_measured() -> None:
+    made = calibrate(LinuxSystem(), Kind.SYSCALL, SystemClock())
     assert made is not None
     cost = inside_cost(made)
     assert cost is not None
@@ -126,7 +125,7 @@ def work():
 NAMES = ("pwrite64", "pread64", "lseek", "getppid", "ftruncate")
 
 
-def test_counts_are_those_of_strace(clock: SystemClock, tmp_path: Path) -> None:
+def test_counts_are_those_of_strace(tmp_path: Path) -> None:
     if shutil.which("strace") is None:
         pytest.skip("needs strace: apt-get install strace")
 
@@ -146,7 +145,7 @@ def test_counts_are_those_of_strace(clock: SystemClock, tmp_path: Path) -> None:
     exec(WORK, scope)
     work = scope["work"]
     assert callable(work)
-    provider = LinuxSystem()
+    provider, clock = LinuxSystem(), SystemClock()
     provider.start(clock, CALLS)
     work()
     rows = provider.spans(provider.stop()).filter(thread=threading.get_ident())
