@@ -127,6 +127,7 @@ class _Counters:
             for number in (*busiest, own)
             if (counts := process.counts(number, own=not threads[number]))
         }
+        self._names = process.python_names()
         self._begin_ns = time.monotonic_ns()
 
     def stop(self) -> Records:
@@ -142,6 +143,7 @@ class _Counters:
             end_ns,
             watched=(Watched.SWITCHES, Watched.FAULTS),
             threads=threads,
+            names=process.names({each.number: each.process for each in threads}, self._names),
             pythons=thread.names(),
         )
         return Records(data, notes=(_COUNTED.format(self._why),))

@@ -82,6 +82,7 @@ assert blocked >= 29e6 and blocked + runnable <= length - 29e6, (blocked, runnab
 assert own(records, "page_fault") >= 400
 watched = found.filter(what="watched", thread=threading.get_ident())
 assert set(watched["cause"]) == {"switches", "faults"}
+assert set(watched["thread_name"]) == {"MainThread"}
 """
 
 

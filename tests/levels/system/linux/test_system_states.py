@@ -190,6 +190,11 @@ def test_faults_that_waited_for_a_disk_are_faults_too() -> None:
     ]
 
 
+def test_faults_outside_of_the_visit_are_none() -> None:
+    records = recorded((7, fault(-3) + fault(4) + fault(1003, major=True)))
+    assert [row[1] for row in accounts(records, "page_fault", "major_fault")] == [4]
+
+
 def test_visit_without_threads_has_no_rows() -> None:
     nothing = LinuxSystem().stop()
     assert SYSTEM.spans(nothing).height == 0
