@@ -25,8 +25,8 @@ import pytest
 
 from xsp.record.session import disturbance
 
-# What CI has no hardware for, as markers: skips of such tests are honest even there.
-ABSENT_IN_CI = ("gpu",)
+# What CI may have no hardware or privilege for, as markers: skips of such tests are honest there.
+ABSENT_IN_CI = ("gpu", "perfmon")
 # What a test's reason to be skipped says that needs recordings of others: the project may not hold
 # them, and CI runs these tests where the recordings lie beside the project, or where this says.
 TRACES = "XSP_TRACES"
@@ -159,6 +159,7 @@ def _process_state() -> dict[str, Any]:
         "sys.settrace": _trace_function(),
         "sys.setprofile": sys.getprofile(),
         "open files": _open_files(),
+        "performance events": _performance_events(),
         "armed tracer": _tracer_armed(),
         "hooked functions": _hooked_functions(),
         "hooks in JAX": _jax_hooks(),
@@ -191,6 +192,21 @@ def _open_files() -> frozenset[str]:
         if "xsp" in os.path.basename(path):
             paths.add(path)
     return frozenset(paths)
+
+
+def _performance_events() -> int:
+    """Return how many events of the kernel are open; they live as long as a measurement does."""
+    numbers = os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ()
+    found = [number for number in numbers if _link(number) == "anon_inode:[perf_event]"]
+    if found:
+        gc.collect()  # a measurement that failed may be known to its exception, and that to itself
+    return sum(_link(number) == "anon_inode:[perf_event]" for number in found)
+
+
+def _link(number: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{number}")
+    return ""
 
 
 def _sockets() -> frozenset[str]:

@@ -99,8 +99,9 @@ class SelfDiagnosing(Protocol):
     def remark(self) -> str | None:
         """Return one sentence on how exact the provider is here, and what would change that.
 
-        `xsp doctor` shows the sentence. Called only where the provider is available; never
-        raises.
+        Of the system level, one line for each thing that can be watched on some machines: its
+        name, a colon, and "yes", or "no" with the remedy. `xsp doctor` shows it. Called only where
+        the provider is available; never raises.
         """
         ...
 

@@ -67,6 +67,9 @@ def summary(found: dict[str, Any], width: int) -> str:
         missing = [each for each in here if each["unavailable"] and each["name"] != "system"]
         if not here and level is Level.SYSTEM:
             continue
+        if level is Level.SYSTEM and usable:
+            lines += [part for each in usable for part in _things(each)]
+            continue
         names = [_called(each["name"], found["environment"]) for each in usable]
         off = [each for each in missing if str(each["unavailable"]).startswith("off")]
         if usable:
@@ -124,6 +127,13 @@ def _called(name: str, environment: dict[str, Any]) -> str:
     """Return the name of a provider, with the version of its framework."""
     version = str(environment.get("versions", {}).get(name, "")).partition("+")[0]
     return " ".join(filter(None, (_NAMES.get(name, name), ".".join(version.split(".")[:2]))))
+
+
+def _things(provider: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """Return a line for each thing that a provider of the system level can watch or cannot."""
+    remarks = str(provider.get("remark") or f"system calls: {provider['name']}").splitlines()
+    parts = [remark.partition(": ") for remark in remarks]
+    return [("✗" if said.startswith("no") else "✓", title, said) for title, _, said in parts]
 
 
 def _reason(provider: dict[str, Any]) -> str:

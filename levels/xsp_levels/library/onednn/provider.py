@@ -139,7 +139,8 @@ class OneDnn:
 
     def stop(self) -> Records:
         """Switch the verbose mode off, and return the lines that oneDNN printed meanwhile."""
-        clock, tap = self._clock, self._tap
+        tap = self._tap
+        clock, self._clock = self._clock, None  # which must not outlive the measurement
         if clock is None or tap is None:
             return Records(None, warnings=(self._useless,) if self._useless else ())
         end = _reading(clock)

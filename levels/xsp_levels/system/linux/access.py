@@ -22,13 +22,14 @@ from xsp_levels.native.perf_event import explain
 # What `sudo xsp doctor` leaves until the next boot, as only root may read tracefs.
 KEPT_NUMBERS = Path("/run/xsp/tracepoints")
 _TRACEFS = (Path("/sys/kernel/tracing"), Path("/sys/kernel/debug/tracing"))
+_SCHEDSTAT = Path("/proc/self/schedstat")
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO: numbers of threads are the kernel's own
 _ENTER, _EXIT, _WAKING = "raw_syscalls/sys_enter", "raw_syscalls/sys_exit", "sched/sched_waking"
 _TRIED = 7  # calls that an event of system calls must count
 
-_PRIVILEGE = "allow it by: sudo sysctl kernel.perf_event_paranoid=1 (or give CAP_PERFMON)"
-_WAKING_PRIVILEGE = "allow it by giving the process CAP_PERFMON"
+_PRIVILEGE = "allow it: sudo sysctl kernel.perf_event_paranoid=1 (or give Python CAP_PERFMON)"
+_WAKING_PRIVILEGE = "give Python CAP_PERFMON"
 _UNMOUNTED = "mount tracefs: sudo mount -t tracefs nodev /sys/kernel/tracing"
 _UNREADABLE = (
     "run once since the machine started: sudo xsp doctor (or: sudo mount -o remount,mode=755 "
@@ -60,16 +61,21 @@ class Access:
     no_waking: str = ""
 
     def lines(self) -> tuple[str, ...]:
-        """Return a sentence for each thing that can be watched, the remedy in those that cannot."""
+        """Return a line for each thing that may be watched: what it is, whether, and the remedy."""
         if self.refusal is not None:
-            return (f"only how long and how often, not when and why: {self.refusal}",)
+            counters = "yes, but only how much in each visit, not when"
+            return (
+                f"waits: {counters}",
+                f"page faults: {counters}",
+                f"system calls: no; {self.refusal}",
+            )
         return (
-            "context switches: yes",
+            "waits: yes",
             "page faults: yes"
             if self.kernel
-            else f"page faults: those of the program's own code; for those in calls, {_PRIVILEGE}",
+            else f"page faults: yes, outside of system calls; for those inside, {_PRIVILEGE}",
             "system calls: yes" if self.calls else f"system calls: no; {self.no_calls}",
-            "wakers: yes" if self.waking else f"wakers: no; {self.no_waking}",
+            "who wakes threads: yes" if self.waking else f"who wakes threads: no; {self.no_waking}",
         )
 
 
@@ -178,7 +184,7 @@ def unwatchable() -> str | None:
     """Return why this system cannot be watched at all, None if it can."""
     if platform.system() != "Linux":
         return f"this level watches Linux's threads, and this is {platform.system()}"
-    if not Path("/proc/self/schedstat").exists() and access().refusal is not None:
+    if not _SCHEDSTAT.exists() and access().refusal is not None:
         return (
             "this system tells neither by perf_event_open nor by /proc/self/schedstat when its "
             "threads run (gVisor, say); run it on a Linux kernel"

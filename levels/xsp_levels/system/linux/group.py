@@ -194,6 +194,7 @@ def ring_pages(others: int) -> tuple[int, int]:
 def affordable(access: Access, open_already: Collection[Group]) -> int:
     """Return for how many threads events may be open: they take half of the files that are left."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = most if most >= 0 else 1 << 20  # no limit
     used = len(os.listdir("/proc/self/fd")) - sum(len(each.descriptors) for each in open_already)
     return max((most - used) // 2 // (1 + len(thread_events(access))), 1)
 

@@ -101,7 +101,9 @@ def read_moments(records: SystemRecords) -> Moments:
     value = np.where(switch, words[first + 2] & 0xFFFFFFFF, halves[2 * first + 9])
     low, high = halves[2 * first + 11].view(np.uint32), halves[2 * first + 12]
     result = low.astype(np.int64) | (high.astype(np.int64) << 32)
-    known = what >= 0
+    # Switches and calls outside of the visit say how it begins and ends; faults there are none.
+    inside = (time >= records.begin_ns) & (time <= records.end_ns)
+    known = (what >= 0) & (inside | ~np.isin(what, (What.FAULT, What.MAJOR_FAULT)))
     thread = thread[known]
     return Moments(
         thread,

@@ -7,12 +7,14 @@ and how often, not when.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+_NATIVE = "native thread"
 _PROC = Path("/proc")
 _CPU_CLOCK_OF_THREAD = 6  # CPUCLOCK_PERTHREAD_MASK | CPUCLOCK_SCHED, beside the number's complement
 
@@ -77,6 +79,31 @@ def descendants(process: int | str = "self") -> list[int]:
             path = f"/proc/{process}/task/{thread}/children"
             found += map(int, _read(path).split())
     return found + [each for child in found for each in descendants(child)]
+
+
+def python_names() -> dict[int, str]:
+    """Return the names of Python's threads, by the kernel's numbers."""
+    return {each.native_id or 0: printable(each.name) for each in threading.enumerate()}
+
+
+def names(
+    processes: Mapping[int, str], pythons: Mapping[int, str], others: Iterable[int] = ()
+) -> dict[int, str]:
+    """Return the names of threads, by the kernel's numbers.
+
+    Args:
+        processes: Threads, each with its process, as `all_threads` returns them.
+        pythons: Names of Python's threads that may have ended meanwhile.
+        others: Numbers of further threads, of any process.
+    """
+    found = {**pythons, **python_names()}
+    found |= {number: process for number, process in processes.items() if process}
+    unnamed = {*processes, *others} - found.keys()
+    found |= {number: name for number in unnamed if (name := name_of(number))}
+    # Threads that a library made have the name of the thread that made them.
+    whole = name_of(os.getpid())
+    native = {number for number in unnamed & processes.keys() if found.get(number) == whole}
+    return found | dict.fromkeys(native, _NATIVE)
 
 
 def name_of(thread: int) -> str:

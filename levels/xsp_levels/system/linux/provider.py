@@ -43,12 +43,12 @@ class LinuxSystem:
         return unwatchable()
 
     def remark(self) -> str | None:
-        """Return what may be watched here, and what would allow the rest.
+        """Return a line for each thing that may be watched: whether it is, and the remedy.
 
         For root, the kernel's numbers of events are left where other users find them.
         """
         keep_tracepoints()
-        return ". ".join(access().lines())
+        return "\n".join(access().lines())
 
     def start(self, clock: Clock, request: Request) -> None:
         """Watch the threads that there are now, and those of processes that this one has started.
@@ -127,6 +127,7 @@ class _Counters:
             for number in (*busiest, own)
             if (counts := process.counts(number, own=not threads[number]))
         }
+        self._names = process.python_names()
         self._begin_ns = time.monotonic_ns()
 
     def stop(self) -> Records:
@@ -142,6 +143,7 @@ class _Counters:
             end_ns,
             watched=(Watched.SWITCHES, Watched.FAULTS),
             threads=threads,
+            names=process.names({each.number: each.process for each in threads}, self._names),
             pythons=thread.names(),
         )
         return Records(data, notes=(_COUNTED.format(self._why),))

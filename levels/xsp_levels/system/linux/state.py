@@ -13,7 +13,7 @@ So on each thread times running, runnable and blocked add up to the time for whi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -128,16 +128,8 @@ def _with_wakers(
         np.where(blocked & early, absences.start_ns, absences.woken_ns),
     )
     waker = np.where(within, wakings.waker[following], wakings.waker[earlier])
-    return Absences(
-        absences.thread,
-        absences.start_ns,
-        woken,
-        absences.end_ns,
-        absences.preempted,
-        np.where(blocked & (within | early), waker, -1),
-        absences.at,
-        absences.migrated,
-    )
+    waker = np.where(blocked & (within | early), waker, -1)
+    return replace(absences, woken_ns=woken, waker=waker)
 
 
 def thread_ends(records: SystemRecords, moments: Moments) -> Integers:
@@ -229,10 +221,8 @@ def _add_absences(sheet: _Sheet, records: SystemRecords, moments: Moments, off: 
     ):
         sheet.add(account, off.thread[mask], time[mask], time[mask])
     woken = off.waker >= 0
-    names = {0: _INTERRUPT}
-    wakers = [
-        names.get(each) or records.names.get(each) or _ENDED for each in off.waker[woken].tolist()
-    ]
+    names = {**records.names, 0: _INTERRUPT}
+    wakers = [names.get(each, _ENDED) for each in off.waker[woken].tolist()]
     time = off.woken_ns[woken]
     sheet.add(Account.WOKEN, off.thread[woken], time, time, cause=wakers)
 

@@ -7,7 +7,6 @@ kernel 40 ms.
 from __future__ import annotations
 
 import ctypes
-import os
 import platform
 import threading
 import time
@@ -33,7 +32,6 @@ from xsp_levels.system.linux.group import (
 from xsp_levels.system.linux.moment import wakers
 from xsp_levels.system.linux.record import Integers, SystemRecords, ThreadRecords, What
 
-_NATIVE = "native thread"
 MOST_THREADS = 256
 _LEAST_SHARE = 0.02  # of the program's processor time, that is worth a word
 # Header of the record that a watched thread began a thread or a process: PERF_RECORD_FORK, 56 bytes
@@ -70,7 +68,7 @@ class Watch:
         self._warnings = []
         with undone_on_failure(self.close):
             self._open()
-            self._pythons, self._names = thread.names(), _python_names()
+            self._pythons, self._names = thread.names(), process.python_names()
             self._cpu_ns = time.process_time_ns()
             # The calling thread last: it makes the calls that switch the others.
             others = (group for number, group in self._groups.items() if number != self._own)
@@ -83,10 +81,13 @@ class Watch:
         end_ns = time.monotonic_ns()
         if self._own not in self._groups:
             return Records(SystemRecords())
-        self._groups[self._own].disable()
-        for group in (*self._groups.values(), *self._wakings):
-            group.disable()
-        cpu_ns = time.process_time_ns() - self._cpu_ns
+        with undone_on_failure(self.close):  # which could leave records in the rings
+            self._groups[self._own].disable()
+            for group in (*self._groups.values(), *self._wakings):
+                group.disable()
+            return self._records(end_ns, time.process_time_ns() - self._cpu_ns)
+
+    def _records(self, end_ns: int, cpu_ns: int) -> Records:
         counts = [group.counted() for group in self._groups.values()]
         lost = sum(group.counted()[1] for group in self._wakings)
         threads = tuple(
@@ -111,7 +112,7 @@ class Watch:
             rings=rings,
             events=says,
             wakings=woken,
-            names=self._called(threads, woken),
+            names=process.names(self._processes, self._names, wakers(woken)),
             pythons=self._pythons | thread.names(),
         )
         return Records(
@@ -147,10 +148,10 @@ class Watch:
         most = min(MOST_THREADS, affordable(self._access, self._groups.values()))
         if len(wanted) > most:
             wanted = [self._own, *process.busiest(wanted[1:], most - 1)]
-            remedy = "; raise the limit of open files (ulimit -n)" if most < MOST_THREADS else ""
+            remedy = " Raise the limit of open files (ulimit -n)." if most < MOST_THREADS else ""
             self._warnings.append(
-                f"only the {most} of {len(self._processes)} threads that have run longest are "
-                f"watched{remedy}"
+                f"only the {most} of {len(self._processes)} threads that have run longest were "
+                f"watched.{remedy}"
             )
         narrow = {self._own} if self._roomy != self._own else set()
         for number in (self._groups.keys() - set(wanted)) | (narrow & self._groups.keys()):
@@ -173,9 +174,8 @@ class Watch:
                 refusals.append(error)
         self._roomy = self._own
         if refusals:
-            self._warnings.append(
-                f"{len(refusals)} of {len(wanted)} threads are not watched: {explain(refusals[0])}"
-            )
+            said = f"{len(refusals)} of {len(wanted)} threads were not watched"
+            self._warnings.append(f"{said}: {explain(refusals[0])}.")
         low, high = min(self._groups), max(self._groups)
         if self._access.waking and not (low in self._woken and high in self._woken):
             # The kernel takes a condition once. While the others are open, to close these is quick.
@@ -183,17 +183,6 @@ class Watch:
             self._wakings = open_wakings(self._access, self._woken, pages)
             for group in before:
                 group.close()
-
-    def _called(self, threads: Iterable[ThreadRecords], wakings: Integers) -> dict[int, str]:
-        """Return the names of watched threads, and of those that woke them, by their numbers."""
-        names = self._names | _python_names()
-        names |= {each.number: each.process for each in threads if each.process}
-        others = {*(each.number for each in threads), *wakers(wakings)} - names.keys()
-        names |= {number: name for number in others if (name := process.name_of(number))}
-        # Threads that a library made have the name of the thread that made them.
-        whole = process.name_of(os.getpid())
-        native = {*process.threads()} & others
-        return names | dict.fromkeys((n for n in native if names.get(n) == whole), _NATIVE)
 
     def _newcomers(self, data: SystemRecords, cpu_ns: int) -> tuple[str, ...]:
         """Return sentences on the threads and processes that began in the visit."""
@@ -212,13 +201,13 @@ class Watch:
         if threads and share >= _LEAST_SHARE:
             said.append(
                 f"{counted(len(threads), 'thread')} began{_in_parentheses(threads)} while threads "
-                f"were watched; what is not watched took {share:.0%} of the program's processor time. "
-                "Begin threads before the measurement"
+                f"were watched; what was not took {share:.0%} of the program's processor time. "
+                "Begin threads before the measurement."
             )
         if children:
             said.append(
                 f"{counted(len(children), 'process')} began{_in_parentheses(children)} while "
-                "threads were watched; what they did is missing. Begin them before the measurement"
+                "threads were watched; what they did is missing. Begin them before the measurement."
             )
         return tuple(said)
 
@@ -232,10 +221,6 @@ def _taken(groups: Collection[Group]) -> Integers:
             group.ring.take_into((ctypes.c_char * size).from_address(words.ctypes.data + at))
             at += size
     return words
-
-
-def _python_names() -> dict[int, str]:
-    return {each.native_id or 0: process.printable(each.name) for each in threading.enumerate()}
 
 
 def _in_parentheses(numbers: Iterable[int]) -> str:

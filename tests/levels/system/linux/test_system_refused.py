@@ -82,6 +82,7 @@ assert blocked >= 29e6 and blocked + runnable <= length - 29e6, (blocked, runnab
 assert own(records, "page_fault") >= 400
 watched = found.filter(what="watched", thread=threading.get_ident())
 assert set(watched["cause"]) == {"switches", "faults"}
+assert set(watched["thread_name"]) == {"MainThread"}
 """
 
 
@@ -173,6 +174,6 @@ def test_system_that_tells_nothing_is_unavailable(monkeypatch: pytest.MonkeyPatc
 def test_remark_says_what_may_be_watched_and_what_would_allow_the_rest() -> None:
     said = python("unprivileged()\nprint(system.remark())")
     if access().refusal is None:
-        assert "context switches: yes" in said
+        assert "waits: yes" in said
         assert "system calls: yes" in said or "perf_event_paranoid=1" in said or "tracing" in said
-        assert "wakers: yes" in said or "CAP_PERFMON" in said or "tracing" in said
+        assert "who wakes threads: yes" in said or "CAP_PERFMON" in said or "tracing" in said

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -43,7 +44,7 @@ def calls(records: Records) -> list[tuple[object, ...]]:
     ).rows()
 
 
-def accounts(records: Records, *sorts: str) -> list[tuple[object, ...]]:
+def accounts(records: Records, *sorts: str) -> list[tuple[Any, ...]]:
     found = SYSTEM.accounts(records).filter(pl.col("what").is_in(sorts))
     start, end = pl.col("start_ns") - BEGIN_NS, pl.col("end_ns") - BEGIN_NS
     return found.select("what", start, end, "thread", "cause", "amount").sort("start_ns").rows()
@@ -103,7 +104,7 @@ def test_return_of_a_signal_handler_ends_without_a_number() -> None:
 def test_calls_of_other_processes_bear_their_names() -> None:
     ring = enter(10, READ) + leave_call(30, READ, 5)
     rows = SYSTEM.spans(recorded((7, ring), (9, ring), processes={9: "pt_data_worker 9"}))
-    assert rows["attr.process"].to_list() == [None, "pt_data_worker 9"]
+    assert rows["attr.process_name"].to_list() == [None, "pt_data_worker 9"]
 
 
 def test_preempted_thread_could_run_and_one_that_waits_is_blocked_in_its_call() -> None:
@@ -189,6 +190,11 @@ def test_faults_that_waited_for_a_disk_are_faults_too() -> None:
     ]
 
 
+def test_faults_outside_of_the_visit_are_none() -> None:
+    records = recorded((7, fault(-3) + fault(4) + fault(1003, major=True)))
+    assert [row[1] for row in accounts(records, "page_fault", "major_fault")] == [4]
+
+
 def test_visit_without_threads_has_no_rows() -> None:
     nothing = LinuxSystem().stop()
     assert SYSTEM.spans(nothing).height == 0
@@ -254,8 +260,6 @@ def test_states_are_those_of_the_program(
     records, truth = program
     found: dict[tuple[int, str, str | None], int] = {}
     for what, start, end, thread, cause, amount in accounts(records, "runnable", "blocked"):
-        assert isinstance(start, int)
-        assert isinstance(end, int)
         assert end - start == amount
         # Before a thread's first call nobody can say whether it is in one.
         key = (thread, what, "page fault" if what == "blocked" and cause is None else cause)
