@@ -146,6 +146,6 @@ def test_page_faults_are_advice_from_two_percent_on() -> None:
 
 def test_the_tree_says_for_what_a_thread_waited() -> None:
     waits = states(12, 5, 3, blocked_in="futex", woken_by="pt_worker")
-    text = network(waits, states(8, 2, 0), op("aten::mm")).tree()
+    text = network(waits, states(8, 2, 0), op("aten::mm")).tree(width=120)
     assert "off the CPU  5.00 ms runnable, 3.00 ms blocked in futex, woken by pt_worker" in text
     assert "off the CPU" not in network(states(20, 0, 0), states(10, 0, 0)).tree()
