@@ -58,7 +58,14 @@ def _kinds(known: Attribute) -> str:
 def _attributes(_: str) -> str:
     heads = ["attribute", "exported as", "kinds", "type", "unit", "meaning"]
     rows = [
-        (f"`{a.name}`", f"`{a.exported}`", _kinds(a), f"`{a.type}`", a.unit, a.meaning)
+        (
+            f"`{a.name}`",
+            "–" if a.is_table else f"`{a.exported}`",
+            _kinds(a),
+            f"`{a.type}`",
+            a.unit,
+            a.meaning,
+        )
         for a in ATTRIBUTES
     ]
     return table(heads, rows)

@@ -292,3 +292,14 @@ def test_a_trace_with_the_system_level_is_saved_loaded_and_printed(
     trace.save(tmp_path / "a.xsp")
     assert xsp.load(tmp_path / "a.xsp").spans.equals(trace.spans)
     assert "futex" in trace.tree(rows=None)
+
+
+@pytest.mark.parametrize("name", ["a.otlp.json", "a.perfetto.json", "a.folded", "a.parquet"])
+def test_a_trace_with_the_system_level_goes_wherever_others_go(
+    clock: FakeClock, tmp_path: Any, name: str
+) -> None:
+    toy, system = FakeProvider(clock, [Kind.LAYER, Kind.OP]), System(clock)
+    trace = measured(lambda: program(system, toy), system, toy)
+    done = trace.export(tmp_path / name)
+    assert done.accepted == len(trace)
+    assert "futex" in (tmp_path / name).read_bytes().decode("utf-8", "replace")

@@ -78,6 +78,11 @@ class Attribute:
     unit: str = ""
 
     @property
+    def is_table(self) -> bool:
+        """Whether the field is a table of its own, which stays in xsp's files."""
+        return self.type == "List(Struct)"
+
+    @property
     def exported(self) -> str:
         """Name of the field in exported spans."""
         return _STANDARD.get(self.name, f"xsp.{self.name}")

@@ -116,7 +116,8 @@ def attributes(spans: pl.DataFrame, model: Whole) -> pl.DataFrame:
     )
     struct = spans["attributes"].struct.unnest()
     taken = {PREFIX + one.name for one in EXPORTED}
-    more = [_column(struct[name], taken) for name in struct.columns]
+    tables = {name for name, dtype in struct.schema.items() if dtype == pl.List(pl.Struct)}
+    more = [_column(struct[name], taken) for name in struct.columns if name not in tables]
     # Fractions of a nanosecond tell nobody anything.
     whole = [pl.col(name).round() for name in frame.columns if name.endswith("_ns")]
     return frame.with_columns(*whole, pl.col(pl.Int32).cast(pl.Int64)).hstack(more)
