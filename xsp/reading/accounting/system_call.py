@@ -46,8 +46,6 @@ def fold_calls(
     end: Ints,
     step: Ints,
     steps: int | Floats,
-    *,
-    inside_ns: float = 0.0,
 ) -> dict[int, list[dict[str, Any]]]:
     """Sum up system calls of several steps by the span that they lie in and their name.
 
@@ -57,15 +55,13 @@ def fold_calls(
         end: When each ended, at most with its step.
         step: Number of the step of each.
         steps: How many steps there were; or how many occurrences of each span, by its number.
-        inside_ns: What recording a call costs within it, where the calls do not say.
 
     Returns:
         For each span with calls one entry for each name (`CALLS`). Calls of other processes last
         as long as those of one of them, since these run side by side.
     """
     cost, _ = inside_costs(calls)
-    cost = np.where(np.isnan(cost), inside_ns, cost)
-    took = np.maximum(end - calls["start_ns"].to_numpy() - cost, 0.0)
+    took = np.maximum(end - calls["start_ns"].to_numpy() - np.nan_to_num(cost), 0.0)
     lacking = {_PROCESS: pl.String, f"{ATTRIBUTE}error": pl.String, f"{ATTRIBUTE}bytes": pl.Int64}
     known = calls.with_columns(
         pl.lit(None, dtype).alias(name)

@@ -118,9 +118,11 @@ class VisitRows:
     accounts: Accounts
 
 
-def read_visit(visit: Visit, providers: Sequence[Provider]) -> VisitRows:
+def read_visit(
+    visit: Visit, providers: Sequence[Provider], inside_costs: Iterable[InsideCost] = ()
+) -> VisitRows:
     """Return the rows that the providers of one visit recorded."""
-    interpreter = _Interpreter(tuple(providers), (), synchronous=False)
+    interpreter = _Interpreter(tuple(providers), tuple(inside_costs), synchronous=False)
     return interpreter.read(visit)
 
 

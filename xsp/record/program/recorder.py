@@ -38,7 +38,7 @@ from xsp.record.program.line_sampler import LineSampler, LineSamples
 from xsp.record.program.log import Log, LogData
 from xsp.record.program.window import LONGEST_DEEP_NS, LONGEST_NS, Lottery
 from xsp.record.program.window import Records as Recorded
-from xsp.record.session import Selection, Session, schedule
+from xsp.record.session import InsideCost, Selection, Session, schedule
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning
 
@@ -99,6 +99,7 @@ class ProgramRecord:
         preempted: How often the system took a processor away from the process.
         layers: Whether layers were to be recorded.
         operators: Whether anything deeper was.
+        inside_costs: What recording system calls costs inside of these.
     """
 
     log: LogData
@@ -115,6 +116,7 @@ class ProgramRecord:
     preempted: int = 0
     layers: bool = True
     operators: bool = True
+    inside_costs: tuple[InsideCost, ...] = ()
 
 
 class Recorder:
@@ -291,6 +293,7 @@ class Recorder:
             preempted=_preempted() - self._preempted,
             layers=Kind.LAYER in self._logged,
             operators=bool(self._kinds - self._logged - {Kind.SYSCALL}),
+            inside_costs=self.session.inside_costs(),
         )
 
     def forget(self) -> None:
@@ -353,6 +356,7 @@ class Recorder:
             kinds = self._deepest.kinds
             if records is Recorded.SYSTEM:
                 kinds = frozenset({Kind.SYSCALL})
+                self.session.calibrate(Pass(kinds))
             if detail and not any(kind.order > Kind.CALL.order for kind in kinds):
                 kinds = frozenset(kind for kind in kinds if kind is not Kind.CALL) or kinds
             pass_ = Pass(kinds, detail=detail)
