@@ -1,4 +1,4 @@
-"""Writes files atomically: a file takes its path's place once it is whole."""
+"""Writes files and folders atomically: one takes its path's place once it is whole."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import contextlib
 import errno
 import os
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -34,6 +35,43 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         os.replace(file.name, path)
 
 
+@contextmanager
+def replacing_folder(path: Path, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield an empty folder that takes the place of `path` once the block has ended well.
+
+    Args:
+        path: The folder; there must be none, or one that may be replaced.
+        is_ours: Whether a folder may be replaced.
+
+    Raises:
+        ExportError: There is something else, or the folder could not be written; nothing is left
+            behind.
+    """
+    with _refusals(path):
+        if path.is_symlink() or (path.exists() and not (path.is_dir() and is_ours(path))):
+            raise ExportError(
+                f"{path} is there already, and not as xsp wrote it: remove it, or save under "
+                "another name"
+            )
+        partial, old = _beside(path, "part"), _beside(path, "old")
+        partial.mkdir()
+        try:
+            yield partial
+            if path.exists():
+                path.rename(old)
+            partial.rename(path)
+        finally:
+            if old.exists() and not path.exists():
+                old.rename(path)
+            shutil.rmtree(partial, ignore_errors=True)
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """Return a new name, hidden and in the same folder."""
+    return path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.{suffix}")
+
+
 def check_writable(path: Path) -> None:
     """Verify that a file can be written: create a temporary file beside it and delete that.
 
@@ -49,7 +87,7 @@ def _partial(path: Path) -> Iterator[IO[bytes]]:
     """Yield a new file beside `path`; delete the new file afterwards unless it was renamed."""
     if (path.exists() and not path.is_file()) or _of_system(path):
         raise ExportError(f"{path} is not a file that can be replaced: save under another name")
-    partial = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}.part")
+    partial = _beside(path, "part")
     mode = _own_mode(path)
     try:
         with partial.open("xb") as file:

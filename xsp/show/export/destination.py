@@ -15,7 +15,8 @@ import polars as pl
 
 from xsp.delivery import Delivery
 from xsp.level import Kind
-from xsp.machine import replacing
+from xsp.machine import replacing, replacing_folder
+from xsp.show.export.ctf import is_ours, write_ctf
 from xsp.show.export.delivery import (
     FORMS,
     SCHEMES,
@@ -27,10 +28,10 @@ from xsp.show.export.delivery import (
 from xsp.show.export.flame import write_folded, write_speedscope
 from xsp.show.export.otlp import chunks, write_json
 from xsp.show.export.picture import Linked, Picture
-from xsp.show.export.reduction import Reduced, reduce
+from xsp.show.export.reduction import Reduced, as_spans, reduce
 from xsp.show.export.sdk import hand_over
 from xsp.show.export.timeline import write_perfetto
-from xsp.trace import SPAN_SCHEMA, Trace
+from xsp.trace import Trace
 from xsp.trace_context import parse
 
 # As many spans as Jaeger's UI shows without becoming slow (jaeger-ui#645).
@@ -38,7 +39,7 @@ MOST_SPANS = 2_000
 
 MaxSpans = int | None | Literal["auto"]
 # Readers of these files take traces of any size, and know no trace ids.
-_UNBOUNDED = (".perfetto.json", ".speedscope.json", ".folded", ".parquet")
+_UNBOUNDED = (".perfetto.json", ".ctf", ".speedscope.json", ".folded", ".parquet")
 _SUFFIXES = (".otlp.json", *_UNBOUNDED)
 _VIEWERS: Mapping[str, Callable[[Reduced, Mapping[str, Any], IO[bytes]], None]] = {
     ".perfetto.json": write_perfetto,
@@ -46,7 +47,7 @@ _VIEWERS: Mapping[str, Callable[[Reduced, Mapping[str, Any], IO[bytes]], None]] 
     ".folded": write_folded,
 }
 _CHOICES = (
-    f"destinations are {FORMS}, files that end in {', '.join(_SUFFIXES)}, "
+    f"destinations are {FORMS}, files that end in {', '.join(_SUFFIXES)} (.ctf is a folder), "
     "and OpenTelemetry span exporters"
 )
 # Kinds whose spans are linked to the run of a pass: the kinds that the pass adds.
@@ -69,7 +70,8 @@ def export(
         trace: The trace.
         destination: A URL (`http://host:4318`, `https://…`), None for what the
             `OTEL_EXPORTER_OTLP_*` variables say, a file (`.otlp.json`, `.perfetto.json`,
-            `.speedscope.json`, `.folded`, `.parquet`), or an OpenTelemetry `SpanExporter`.
+            `.speedscope.json`, `.folded`, `.parquet`), a folder (`.ctf`), or an OpenTelemetry
+            `SpanExporter`.
         max_spans: Most spans; a larger trace is reduced. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for other viewers' files and Parquet.
         typical_runs: Whether to export a typical run of every pass as well, as a trace of its
@@ -142,7 +144,7 @@ def looks_like_destination(text: str) -> bool:
     (True, False)
     """
     schemes = tuple(f"{scheme}://" for scheme in SCHEMES)
-    return text.lower().startswith(schemes) or text.lower().endswith(_SUFFIXES)
+    return text.lower().startswith(schemes) or text.lower().rstrip("/").endswith(_SUFFIXES)
 
 
 def _check_runs(kind: str, *, typical_runs: bool) -> None:
@@ -165,7 +167,7 @@ def _kind(destination: object) -> str:
     if isinstance(destination, str) and text.lower().startswith(schemes):
         return "otlp"
     for suffix in _SUFFIXES:
-        if text.lower().endswith(suffix):
+        if text.lower().rstrip("/").endswith(suffix):  # a shell ends folders with a slash
             return suffix
     shown = without_credentials(text)
     if text.lower().endswith(".jaeger.json"):
@@ -184,7 +186,11 @@ def _kind(destination: object) -> str:
 
 
 def _to_file(trace: Trace, path: Path, kind: str, most: int | None, parent: str | None) -> Delivery:
-    """Write a file: the whole file, or none."""
+    """Write a file or a folder: the whole of it, or none."""
+    if kind == ".ctf":
+        with replacing_folder(path, is_ours) as folder:
+            height = write_ctf(trace, most, folder)
+        return Delivery(height, height, 0, destination=str(path), trace_id="")
     reduced = reduce(trace.spans, most)
     trace_id = ""
     with replacing(path) as file:
@@ -221,18 +227,7 @@ def _pictures(
             "traceparent": None,
             "tracestate": "",
         }
-        # A run in the columns of `trace.spans`; each latency is that of this run alone.
-        measured = {"measured_start_ns": "start_ns", "measured_end_ns": "end_ns"}
-        known = run.with_columns(
-            latency_ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
-            runs=pl.lit(1, pl.Int64),
-            **{name: pl.col(source) for name, source in measured.items()},
-        )
-        lacking = SPAN_SCHEMA.keys() - set(known.columns)
-        nothing = {name: pl.lit(None, SPAN_SCHEMA[name]) for name in lacking}
-        exact = pl.struct(exact=pl.lit(None, pl.Boolean))
-        as_trace = known.with_columns(**nothing).select(*SPAN_SCHEMA, attributes=exact)
-        runs.append(Picture(reduce(as_trace, most), {**trace.metadata, **own}))
+        runs.append(Picture(reduce(as_spans(run), most), {**trace.metadata, **own}))
         linked.append(Linked(tuple(_LINKED[pass_]), runs[-1].identity))
     reduced = reduce(trace.spans, most)
     return [Picture(reduced, trace.metadata, parent=parent, linked=tuple(linked)), *runs]

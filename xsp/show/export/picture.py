@@ -246,7 +246,7 @@ class Picture:
         self._metadata = metadata
         self._linked = linked
         self._subject = str(metadata.get("name") or "")
-        self._origin_ns = _began_unix_ns(metadata)
+        self._origin_ns = began_unix_ns(metadata)
         self._model = label.whole(spans)
         base = service_name()
         kinds = spans["kind"].unique(maintain_order=True)
@@ -342,7 +342,7 @@ def _links(rows: pl.DataFrame, ids: pl.Series, to: Identity, relation: str) -> p
     )
 
 
-def _began_unix_ns(metadata: Mapping[str, Any]) -> int:
+def began_unix_ns(metadata: Mapping[str, Any]) -> int:
     """Return when the root began; a trace made by hand may lack every time, and begins now."""
     if (began := metadata.get("began_unix_ns")) is not None:
         return int(began)

@@ -22,6 +22,7 @@ from xsp.level import Kind
 from xsp.matching import ON_DEVICE, Ints, Keys, generations, lineage_keys, mix
 from xsp.text import counted
 from xsp.trace import (
+    SPAN_SCHEMA,
     Folding,
     agreed,
     alike,
@@ -90,6 +91,24 @@ class Reduced:
         if self.rolled:
             said.append(f"rolled up with their like: {self.rolled:,}")
         return "; ".join(said) + ". The saved trace has them all, and --full exports them"
+
+
+def as_spans(run: pl.DataFrame) -> pl.DataFrame:
+    """Return a run in the columns of `trace.spans`; each latency is that of this run alone.
+
+    Args:
+        run: Rows of a run of `trace.typical_runs`.
+    """
+    measured = {"measured_start_ns": "start_ns", "measured_end_ns": "end_ns"}
+    known = run.with_columns(
+        latency_ns=(pl.col("end_ns") - pl.col("start_ns")).cast(pl.Float64),
+        runs=pl.lit(1, pl.Int64),
+        **{name: pl.col(source) for name, source in measured.items()},
+    )
+    lacking = SPAN_SCHEMA.keys() - set(known.columns)
+    nothing = {name: pl.lit(None, SPAN_SCHEMA[name]) for name in lacking}
+    exact = pl.struct(exact=pl.lit(None, pl.Boolean))
+    return known.with_columns(**nothing).select(*SPAN_SCHEMA, attributes=exact)
 
 
 def reduce(spans: pl.DataFrame, most: int | None) -> Reduced:
