@@ -107,9 +107,13 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
 def is_own(path: Path) -> bool:
     """Tell whether a file begins as traces of xsp do, or holds its raw records (`xsp record`).
 
+    No folder does.
+
     Raises:
         OSError: The file cannot be opened.
     """
+    if path.is_dir():
+        return False
     with path.open("rb") as file:
         begin = file.read(len(_MAGIC))
     return begin == _MAGIC or (begin == _ZIP and _holds_records(path))

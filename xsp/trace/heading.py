@@ -106,7 +106,10 @@ def top_lines(
     if imported:
         tool = printable(str(imported.get("tool") or "another tool"))
         own = ", except in times on devices" if spans["device"].is_not_null().any() else ""
-        lines.append([f"recorded by {tool}; its overhead is included{own}"])
+        if tool.startswith("xsp "):  # with overhead or without, which the export does not tell
+            lines.append([f"exported by {tool}"])
+        else:
+            lines.append([f"recorded by {tool}; its overhead is included{own}"])
     lines += [[line] for line in _work(spans, metadata)]
     return [[part for part in line if part] for line in lines if any(line)]
 

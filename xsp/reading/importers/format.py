@@ -75,8 +75,9 @@ def contents_of(source: Source) -> tuple[Contents, tuple[TraceWarning, ...]]:
         if recognized:
             return _read(importer, source), tuple(broken)
         known.append(f"{importer.name} ({importer.tool})")
+    what = "is a folder without a recording" if source.path.is_dir() else _described(source, head)
     raise TraceFormatError(
-        f"{source.path} {_described(source, head)}, which xsp does not read. It reads its own "
+        f"{source.path} {what}, which xsp does not read. It reads its own "
         f"traces, and {', '.join(known)}{''.join(f'; {each.message}' for each in broken)}"
     )
 

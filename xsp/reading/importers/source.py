@@ -39,10 +39,10 @@ def _told_nobody(count: int) -> None:
 
 @dataclass(frozen=True)
 class Source:
-    """A file that is to be read.
+    """A file that is to be read, or a folder.
 
     Attributes:
-        path: The file.
+        path: The file or folder.
         told: Called with a number of bytes whenever as many more of the file, as it lies on the
             disk, have been read.
     """
@@ -60,11 +60,13 @@ class Source:
     def head(self) -> bytes:
         """The first bytes of the content, unpacked, as many as a format is told by.
 
-        Of a file whose end is missing or damaged, those that are whole.
+        Of a file whose end is missing or damaged, those that are whole; of a folder none.
 
         Raises:
             TraceFormatError: A zip archive does not hold one file.
         """
+        if self.path.is_dir():
+            return b""
         with self.path.open("rb") as file, ExitStack() as stack:
             return _beginning(self._content(file, stack))
 

@@ -11,8 +11,6 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
 
-import polars as pl
-
 from xsp.delivery import Delivery
 from xsp.level import Kind
 from xsp.machine import replacing, replacing_folder

@@ -17,15 +17,16 @@ from xsp.text import printable
 
 _NS_PER_S = 1_000_000_000
 
+_KINDS = ", ".join(f'"{kind.value}" = {number}' for number, kind in enumerate(Kind))
 # Fields of an event end with strings, whose length varies.
-BEGIN_FIELDS = """
-    enum : integer { size = 4; align = 1; signed = false; } { %s } _kind;
-    integer { size = 4; align = 1; signed = false; } _level;
+BEGIN_FIELDS = f"""
+    enum : integer {{ size = 4; align = 1; signed = false; }} {{ {_KINDS} }} _kind;
+    integer {{ size = 4; align = 1; signed = false; }} _level;
     uint32_t _span;
     uint32_t _parent;
     int64_t _latency_ns;
-    string { encoding = UTF8; } _name;
-""" % ", ".join(f'"{kind.value}" = {number}' for number, kind in enumerate(Kind))
+    string {{ encoding = UTF8; }} _name;
+"""
 END_FIELDS = "uint32_t _span;"
 
 _METADATA = """/* CTF 1.8 */
@@ -125,7 +126,9 @@ class Layout:
         pid, tid = _CONTEXTS[self.domain]
         seconds, nanoseconds = divmod(self.offset_ns, _NS_PER_S)
         tracer = {"domain": self.domain, "tracer_name": _TRACERS[self.domain]}
-        env = [f'  {name} = "{quoted(text)}";' for name, text in (tracer | self.environment).items()]
+        env = [
+            f'  {name} = "{quoted(text)}";' for name, text in {**tracer, **self.environment}.items()
+        ]
         env += ["  tracer_major = 2;", "  tracer_minor = 13;"]
         head = _METADATA.format(
             uuid=self.uuid,

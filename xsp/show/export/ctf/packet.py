@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import IO, Any
 from uuid import UUID
 
@@ -111,6 +112,6 @@ def _packets(time_ns: Integers) -> Iterator[tuple[int, int]]:
     """
     pauses = np.flatnonzero(np.diff(time_ns) >= _WRAP_NS) + 1
     bounds = [0, *pauses.tolist(), len(time_ns)]
-    for begin, end in zip(bounds, bounds[1:], strict=False):
+    for begin, end in pairwise(bounds):
         for first in range(begin, end, _MOST_EVENTS):
             yield first, min(first + _MOST_EVENTS, end)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from xsp.level import Kind, Level
 from xsp.show.export import label
 from xsp.show.export.ctf.packet import Events, Integers, records, string
-from xsp.show.export.timeline import Track, tracks
+from xsp.show.export.timeline import Track
 from xsp.trace import parent_rows
 
 # What stands for a missing parent, and for a latency that is not known.
@@ -116,12 +117,11 @@ class Nesting:
     def of(cls, spans: pl.DataFrame, parents: Integers, track: Integers) -> Nesting:
         """Order the events of spans on tracks, as `timeline.tracks` places them.
 
-        On a track a span without length begins and ends between its neighbors, whose times may
-        all be its own. So each event gets a place among those of its track first: before a
-        begin there are all begins of earlier spans, and the ends of those that are not around it.
+        A span without length begins and ends between its neighbors, whose times may all be its
+        own. So the events of each track are ordered first, and then all by time.
 
         >>> spans = pl.DataFrame({"start_ns": [0, 4], "end_ns": [4, 4]})
-        >>> nesting = Nesting.of(spans, np.array([-1, 0]), np.array([3, 3]))
+        >>> nesting = Nesting.of(spans, np.array([-1, 0]), np.array([0, 0]))
         >>> nesting.row.tolist(), nesting.begins.tolist()
         ([0, 1, 1, 0], [True, True, False, False])
         """
@@ -129,23 +129,20 @@ class Nesting:
         ends = np.maximum(starts, ends)
         inside = (parents >= 0) & (track[parents] == track)
         inside &= (starts >= starts[parents]) & (ends <= ends[parents])
-        above = np.where(inside, parents, -1).tolist()
-        in_time = np.argsort(starts, kind="stable")
-        depth, size = [0] * len(above), [1] * len(above)
-        for row in in_time.tolist():
-            if above[row] >= 0:
-                depth[row] = depth[above[row]] + 1
-        for row in in_time[::-1].tolist():
-            if above[row] >= 0:
-                size[above[row]] += size[row]
-        by_track = in_time[np.argsort(track[in_time], kind="stable")]
-        # Every track's events follow those of the track before.
-        before = np.arange(len(by_track)) * 2
-        begin = before - np.array(depth, np.int64)[by_track]
-        end = begin + 2 * np.array(size, np.int64)[by_track] - 1
-        row = np.empty(2 * len(by_track), np.int64)
-        begins = np.zeros(len(row), np.bool_)
-        row[begin], row[end], begins[begin] = by_track, by_track, True
+        above, on = np.where(inside, parents, -1).tolist(), track.tolist()
+        open_rows: dict[int, list[int]] = {each: [] for each in set(on)}
+        codes: dict[int, list[int]] = {each: [] for each in open_rows}  # an end is `~row`
+        for row in np.argsort(starts, kind="stable").tolist():
+            stack, events = open_rows[on[row]], codes[on[row]]
+            while stack and stack[-1] != above[row]:
+                events.append(~stack.pop())
+            stack.append(row)
+            events.append(row)
+        for each, stack in open_rows.items():
+            codes[each] += [~row for row in reversed(stack)]
+        code = np.fromiter(chain.from_iterable(codes.values()), np.int64, 2 * len(on))
+        begins = code >= 0
+        row = np.where(begins, code, ~code)
         time_ns = np.where(begins, starts[row], ends[row])
         order = np.argsort(time_ns, kind="stable")
         return cls(row[order], begins[order], time_ns[order])
