@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from xsp.errors import ExportError
 from xsp.show.export import label
+from xsp.text import printable
 from xsp.trace import RUN_SCHEMA
 from xsp.trace.document import Trace
 
@@ -74,7 +75,7 @@ def check(trace: Trace, folder: Path) -> list[Event]:
         begin, end = pairs[number]
         assert begin.time_ns == BEGAN + span["start_ns"]
         assert end.time_ns == BEGAN + span["end_ns"]
-        assert begin.label == name.replace("\0", "\\0")
+        assert begin.label == printable(name)
         assert begin.kind == span["kind"]
         assert begin.number("latency_ns") == span["latency_ns"]
         parent = span["parent_id"]

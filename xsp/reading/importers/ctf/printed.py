@@ -55,7 +55,7 @@ _NAME_ANYWHERE = rf'^(?:[^"]|{_TEXT})*?\bevent\.fields = \{{(?:[^"]|{_TEXT})*? n
 _ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|.)")
 _ESCAPED = {"a": "\a", "b": "\b", "e": "\33", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _ERROR = re.compile(r"^\S+ \S+ +\d+ +\d+ E .*?\] (.*?)(?:: [\w-]+=.*)?$", re.MULTILINE)
-_LOST = re.compile(r"racer discarded (\d+|some|an unknown number of) (event|packet)s?", re.I)
+_LOST = re.compile(r"Tracer (?:may have )?discarded (\d*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +110,12 @@ def _faults(trace: Path, code: int, errors: str, unread: int) -> Iterator[str]:
             f"babeltrace2 stopped in {trace} ({why}); what follows is missing. Record again, or "
             "copy the folder anew."
         )
-    for number, what in _LOST.findall(errors):
-        yield f"the tracer lost {number} {what}s in {trace}. Record with larger buffers."
+    if lost := _LOST.findall(errors):
+        yield (
+            f"the tracer lost events at {counted(len(lost), 'place')} of {trace} "
+            f"({sum(int(number or 0) for number in lost):,} are counted). Record with larger "
+            "buffers."
+        )
     if unread:
         yield f"{counted(unread, 'line')} that babeltrace2 printed of {trace} are no events"
 

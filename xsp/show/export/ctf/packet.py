@@ -11,6 +11,8 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp.text import printable
+
 _MAGIC = 0xC1FC1FC1
 _MOST_EVENTS = 8_192  # of a packet: some hundred KiB, as those of LTTng
 # An event has the lower 32 bits of its time; a reader adds 2^32 where they become less.
@@ -57,13 +59,13 @@ class Events:
 def string(text: str) -> bytes:
     r"""Return text as CTF's data holds it: UTF-8 that ends with a zero.
 
-    A zero in the text becomes an escape, and no text is empty: for an empty one babeltrace2 2.0
-    prints the one before.
+    What cannot be printed becomes an escape: Trace Compass ends an analysis at a control
+    character. No text is empty: for an empty one babeltrace2 2.0 prints the one before.
 
     >>> string("a\0b"), string("")
-    (b'a\\0b\x00', b'(no name)\x00')
+    (b'a\\x00b\x00', b'(no name)\x00')
     """
-    return (text.replace("\0", "\\0") or "(no name)").encode("utf-8", "replace") + b"\0"
+    return (printable(text) or "(no name)").encode("utf-8", "replace") + b"\0"
 
 
 def records(dtype: np.dtype[Any], **columns: Any) -> list[bytes]:
