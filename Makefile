@@ -116,6 +116,7 @@ bench: $(VENV)/.development  ## Print the tables behind the numbers of docs/accu
 	$(BIN)/python benchmarks/importing.py
 	$(BIN)/python benchmarks/records.py
 	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/ctf.py
 	$(BIN)/python benchmarks/analyses.py
 	$(BIN)/python benchmarks/comparison.py
 	$(BIN)/python benchmarks/zoo_results.py

@@ -15,7 +15,7 @@ needs_babeltrace = pytest.mark.skipif(
 )
 
 _LINE = re.compile(
-    r"\[(\d+)\.(\d{9})\] (?:.*? )?([\w:]+): \{ v?pid = (-?\d+), v?tid = (-?\d+), "
+    r"\[(\d+)\.(\d{9})\] (?:.*? )?([\w:]+): \{ v?tid = (-?\d+), "
     r'procname = "((?:[^"\\]|\\.)*)" \}, \{ (.*)\}'
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\33", "f": "\f", "v": "\v"}
@@ -48,6 +48,13 @@ class Event:
         return self.fields.split('"')[1]
 
 
+def ascii_of(name: str) -> str:
+    """Return a name as exports have it: printable, in ASCII, and not empty."""
+    plain = name.translate({0xD7: "x", 0x2026: "...", 0x2192: "->"}) or "(no name)"
+    shown = (c if c.isprintable() else c.encode("unicode_escape").decode() for c in plain)
+    return "".join(shown).encode("ascii", "backslashreplace").decode()
+
+
 def unescaped(text: str) -> str:
     def character(match: re.Match[str]) -> str:
         code = match[1]
@@ -66,7 +73,7 @@ def events(folder: Path) -> list[Event]:
     matches = [_LINE.fullmatch(line) for line in lines]
     assert all(matches), lines
     return [
-        Event(int(m[1]) * 10**9 + int(m[2]), m[3], int(m[5]), unescaped(m[6]), m[7])
+        Event(int(m[1]) * 10**9 + int(m[2]), m[3], int(m[4]), unescaped(m[5]), m[6])
         for m in matches
         if m
     ]

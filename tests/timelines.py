@@ -1,4 +1,4 @@
-"""Frames of traces with threads, devices and overlaps, for the tests of the timeline."""
+"""Frames of traces with threads, devices and overlaps, for the tests of the timeline and CTF."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import polars as pl
 from hypothesis import strategies as st
 
 from xsp.level import Kind
-from xsp.trace.integrity import SPAN_SCHEMA
+from xsp.trace.integrity import RUN_SCHEMA, SPAN_SCHEMA
 
 FIELDS: dict[str, Any] = {
     "module_path": pl.String,
@@ -45,6 +45,20 @@ def frame(*rows: dict[str, Any]) -> pl.DataFrame:
     fields = [{name: r.get(name) for name in FIELDS} for r in rows]
     return pl.DataFrame(columns, schema=SPAN_SCHEMA).with_columns(
         pl.Series("attributes", fields, dtype=pl.Struct(FIELDS))
+    )
+
+
+def typical_run(*rows: tuple[str, str, int, int, int], pass_: str = "system-layer") -> pl.DataFrame:
+    """Return a typical run: kind, name, start, end and thread of each row, the root first."""
+    names = ("kind", "name", "start_ns", "end_ns", "thread")
+    columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    columns |= {"pass": pass_, "run_latency_ns": rows[0][3], "level": "system"}
+    columns |= {"span_id": range(1, len(rows) + 1), "parent_id": [None] + [1] * (len(rows) - 1)}
+    frame = pl.DataFrame({"path": columns["name"], **columns}, strict=False)
+    lacking = [pl.lit(None).alias(name) for name in RUN_SCHEMA if name not in frame.columns]
+    level = pl.when(pl.col("kind") == "syscall").then(pl.lit("system")).otherwise(pl.lit("model"))
+    return frame.with_columns(*lacking, level=level).select(
+        pl.col(name).cast(dtype) for name, dtype in RUN_SCHEMA.items()
     )
 
 

@@ -58,6 +58,19 @@ def test_export_writes_files_of_other_tools(saved: str, tmp_path: Path, suffix: 
     assert "aten::conv2d" in json.dumps(json.loads(to.read_text()))
 
 
+def test_export_writes_a_folder_and_replaces_no_other(
+    saved: str, tmp_path: Path, capsys: Said
+) -> None:
+    to = tmp_path / "net.ctf"
+    for _ in range(2):
+        assert cli.run(["export", saved, "--to", f"{to}/"]) == exit_code.OK
+        assert "3 of 3 spans to" in capsys.readouterr().err
+    (to / "notes").touch()
+    assert cli.run(["export", saved, "--to", str(to)]) == exit_code.NOT_MEASURED
+    assert "not as xsp wrote it" in capsys.readouterr().err
+    assert (to / "notes").exists()
+
+
 def test_export_says_the_counts_as_json(
     saved: str, server: tuple[Server, str], capsys: Said
 ) -> None:

@@ -88,10 +88,10 @@ def test_a_file_that_cannot_be_read_is_said(
 
 
 @pytest.mark.parametrize("command", ["import", "show", "export"])
-def test_a_folder_is_wrong_usage(capsys: Said, command: str) -> None:
+def test_a_folder_without_a_recording_is_said(capsys: Said, command: str) -> None:
     Path("runs").mkdir()
-    assert cli.run([command, "runs"]) == exit_code.USAGE
-    assert "is a directory" in capsys.readouterr().err
+    assert cli.run([command, "runs"]) == exit_code.NOT_MEASURED
+    assert "runs is a folder without a recording" in capsys.readouterr().err
 
 
 def test_a_large_file_has_a_bar_on_a_terminal(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 METADATA = """/* CTF 1.8 */
 typealias integer {{ size = 32; align = 8; signed = false; }} := uint32_t;
@@ -13,10 +14,11 @@ trace {{ major = 1; minor = 8; byte_order = le;
   packet.header := struct {{ uint32_t magic; uint32_t stream_id; }}; }};
 env {{ domain = "{domain}"; tracer_name = "lttng"; hostname = "node7"; }};
 clock {{ name = monotonic; freq = 1000000000; offset = {offset}; }};
-typealias integer {{ size = 64; align = 8; signed = false; map = clock.monotonic.value; }} := time_t;
+typealias integer {{ size = 64; align = 8; signed = false; map = clock.monotonic.value; }}
+  := time_t;
 stream {{ id = 0;
-  packet.context := struct {{ {discarded} time_t timestamp_begin; time_t timestamp_end;
-    uint32_t cpu_id; }};
+  packet.context := struct {{ uint32_t events_discarded;
+    time_t timestamp_begin; time_t timestamp_end; uint32_t cpu_id; }};
   event.header := struct {{ uint32_t id; time_t timestamp; }};
   {context}
 }};
@@ -26,7 +28,7 @@ event {{ id = {id}; name = "{name}"; stream_id = 0; fields := struct {{ {fields}
 """
 TYPES = {int: "int64_t", str: "string { encoding = UTF8; }"}
 
-Event = tuple[int, str, int, Mapping[str, int | str]]  # time in ns, name, thread, fields
+Event = tuple[int, str, int, Mapping[str, Any]]  # time in ns, name, thread, fields
 BEGAN = 1_700_000_000 * 10**9
 
 
@@ -54,14 +56,13 @@ def write(
         lost: Events that the tracer says it discarded, by the end of each stream.
     """
     folder.mkdir(parents=True)
-    names: dict[str, Mapping[str, int | str]] = {}
+    names: dict[str, Mapping[str, Any]] = {}
     for stream in streams:
         for _, name, _, fields in stream:
             names.setdefault(name, fields)
     text = METADATA.format(
         domain=domain,
         offset=BEGAN,
-        discarded="uint32_t events_discarded;",
         context=f"event.context := struct {{ int64_t _{thread}; }};" if thread else "",
     )
     for id, (name, fields) in enumerate(names.items()):

@@ -13,7 +13,7 @@ from recorded import install, program, write
 import xsp
 from xsp.errors import TraceFormatError
 
-OWN = ("kineto", "nsys", "ncu", "onnxruntime", "xplane", "rocprofv3", "rpd")
+OWN = ("kineto", "nsys", "ncu", "onnxruntime", "xplane", "rocprofv3", "rpd", "ctf")
 
 
 @pytest.fixture

@@ -47,12 +47,8 @@ def replacing_folder(path: Path, is_ours: Callable[[Path], bool]) -> Iterator[Pa
         ExportError: There is something else, or the folder could not be written; nothing is left
             behind.
     """
+    check_folder(path, is_ours)
     with _refusals(path):
-        if path.is_symlink() or (path.exists() and not (path.is_dir() and is_ours(path))):
-            raise ExportError(
-                f"{path} is there already, and not as xsp wrote it: remove it, or save under "
-                "another name"
-            )
         partial, old = _beside(path, "part"), _beside(path, "old")
         partial.mkdir()
         try:
@@ -65,6 +61,20 @@ def replacing_folder(path: Path, is_ours: Callable[[Path], bool]) -> Iterator[Pa
                 old.rename(path)
             shutil.rmtree(partial, ignore_errors=True)
             shutil.rmtree(old, ignore_errors=True)
+
+
+def check_folder(path: Path, is_ours: Callable[[Path], bool]) -> None:
+    """Verify that a folder is not there, or may be replaced.
+
+    Raises:
+        ExportError: There is something else.
+    """
+    with _refusals(path):
+        if path.is_symlink() or (path.exists() and not (path.is_dir() and is_ours(path))):
+            raise ExportError(
+                f"{path} is there already, and not as xsp wrote it: remove it, or save under "
+                "another name"
+            )
 
 
 def _beside(path: Path, suffix: str) -> Path:

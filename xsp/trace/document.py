@@ -270,7 +270,8 @@ class Trace:
             destination: `http://host:4318` or `https://…`; None for the endpoint of the
                 `OTEL_EXPORTER_OTLP_*` variables, or without these a Jaeger on this machine; a
                 file that ends in `.otlp.json`, `.perfetto.json`, `.speedscope.json`, `.folded`
-                (stacks for flame graphs) or `.parquet`; or an OpenTelemetry `SpanExporter`.
+                (stacks for flame graphs) or `.parquet`; a folder that ends in `.ctf` (Trace
+                Compass); or an OpenTelemetry `SpanExporter`.
                 Headers, certificates, compression and timeout come from the variables.
             max_spans: Most spans exported; to keep the limit deeper levels are cut, and
                 repeated small spans rolled up into one span with their sum. None: no limit.

@@ -38,6 +38,7 @@ DESTINATION is one of
   http://HOST:4318         OTLP over HTTP; https:// with TLS
   NAME.otlp.json           OTLP in JSON, for the Jaeger UI's upload
   NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
+  NAME.ctf                 a folder for Trace Compass and babeltrace2
   NAME.speedscope.json     for speedscope.app: a profile per thread and stream
   NAME.folded              stacks with ns, for flamegraph.pl, inferno and others
   NAME.parquet             the spans as a table

@@ -235,7 +235,9 @@ def _check_files(spec: Spec, options: dict[str, Any]) -> None:
     """
     from xsp.machine import check_writable  # noqa: PLC0415
 
-    exported = (Path(to) for to in options["exports"] if "://" not in to)
+    exported = [Path(to) for to in options["exports"] if "://" not in to]
+    # A folder that may be replaced was checked with the options.
+    exported = [path for path in exported if not (path.suffix == ".ctf" and path.is_dir())]
     for path in (_output(spec, options), *exported):
         if path is not None:
             check_writable(path)

@@ -25,9 +25,9 @@ _HELP = """Convert files of other tools to a trace, and print its tree.
 
 The format of each FILE is found from its content, whatever its name, gzip or
 not: PyTorch's profiler (Kineto), Nsight Systems, Nsight Compute, XPlane of
-TensorFlow and JAX, ONNX Runtime's profile, ROCm, and what other packages
-read. Several files make one trace: of ranks of a distributed program one with
-a child for each rank.
+TensorFlow and JAX, ONNX Runtime's profile, ROCm, LTTng (a folder), and what
+other packages read. Several files make one trace: of ranks of a distributed
+program one with a child for each rank.
 """
 
 _EPILOG = """\b

@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 
 from xsp.delivery import Delivery
 from xsp.level import Kind
-from xsp.machine import replacing, replacing_folder
+from xsp.machine import check_folder, replacing, replacing_folder
 from xsp.show.export.ctf import is_ours, write_ctf
 from xsp.show.export.delivery import (
     FORMS,
@@ -128,11 +128,14 @@ def check(destination: str, *, typical_runs: bool = False) -> None:
     Raises:
         ValueError: There is no such destination, it takes no runs, or an `OTEL_*` variable
             makes no sense.
+        ExportError: Something else has the name of the folder that is to be written.
     """
     kind = _kind(destination)
     _check_runs(kind, typical_runs=typical_runs)
     if kind == "otlp":
         endpoint(destination)
+    if kind == ".ctf":
+        check_folder(Path(destination), is_ours)
 
 
 def looks_like_destination(text: str) -> bool:

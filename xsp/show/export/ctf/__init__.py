@@ -13,7 +13,7 @@ import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import numpy as np
@@ -21,9 +21,10 @@ import polars as pl
 
 from xsp import __version__
 from xsp.level import Kind
-from xsp.show.export.ctf.metadata import BEGIN_FIELDS, END_FIELDS, Layout
+from xsp.show.export.ctf.metadata import BEGIN_FIELDS, END_FIELDS, Domain
+from xsp.show.export.ctf.metadata import metadata as described
 from xsp.show.export.ctf.packet import Events, write_stream
-from xsp.show.export.ctf.span import NO_PARENT, Threads, call_events, span_events
+from xsp.show.export.ctf.span import NO_PARENT, call_events, numbered, span_events
 from xsp.show.export.picture import began_unix_ns
 from xsp.show.export.reduction import as_spans, reduce
 from xsp.show.export.timeline import tracks
@@ -51,11 +52,8 @@ Trace Compass (https://eclipse.dev/tracecompass/) draws them:
 xsp:begin has the span's name, kind and level, its number (the first is 0), the number of the span
 around it ({NO_PARENT}: none), and its latency in ns (-1: unknown). Attributes are in the saved
 trace alone. System calls have no arguments, results and processors: a saved trace keeps none.
-
-Threads:
-{{threads}}
 """
-_WITHOUT_OVERHEAD = "Times are those of the trace's timeline."
+_TIMELINE = "Times are those of the trace's timeline."
 _MEASURED = "Times are those of one typical step in which system calls were recorded, as measured."
 
 
@@ -86,24 +84,20 @@ def write_ctf(trace: Trace, most: int | None, folder: Path) -> int:
     spans, calls = _step(trace)
     spans = reduce(spans, most).spans
     found, of_row = tracks(spans)
-    threads = Threads.of(found, calls["thread"].unique(maintain_order=True).to_list())
+    threads = numbered(found, calls["thread"].unique(maintain_order=True).to_list())
     origin_ns = min([0, *spans["start_ns"], *calls["start_ns"]])
     events = span_events(spans, threads, np.array(of_row, np.int64), origin_ns)
     kinds = [("xsp:begin", BEGIN_FIELDS), ("xsp:end", END_FIELDS)]
     _write(trace.metadata, "ust", kinds, events, origin_ns, folder)
-    counts = counted(spans.height, "span")
+    counts, times = counted(spans.height, "span"), _TIMELINE
     if calls.height:
         names = calls["name"].unique(maintain_order=True).to_list()
         events = call_events(calls, threads, names, origin_ns)
         kinds = [(f"syscall_{end}_{name}", "") for name in names for end in ("entry", "exit")]
         _write(trace.metadata, "kernel", kinds, events, origin_ns, folder)
         counts += f" in ust/, {counted(calls.height, 'system call')} in kernel/"
-    text = _README.format(
-        name=printable(trace.name),
-        counts=counts,
-        times=_MEASURED if calls.height else _WITHOUT_OVERHEAD,
-        threads="\n".join(threads.lines()),
-    )
+        times = _MEASURED
+    text = _README.format(name=printable(trace.name), counts=counts, times=times)
     (folder / "README").write_text(text, "utf-8", "replace")
     (folder / "xsp.xml").write_bytes(files(__package__).joinpath("trace_compass.xml").read_bytes())
     return spans.height + calls.height
@@ -122,7 +116,7 @@ def _step(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
 
 def _write(
     metadata: Mapping[str, Any],
-    domain: Literal["ust", "kernel"],
+    domain: Domain,
     kinds: Sequence[tuple[str, str]],
     events: Events,
     origin_ns: int,
@@ -131,20 +125,16 @@ def _write(
     """Write the trace of a domain."""
     environment = metadata.get("environment") or {}
     known = json.dumps(metadata, default=dict, sort_keys=True).encode() + domain.encode()
-    digest = hashlib.blake2b(known + events.time_ns.tobytes(), digest_size=16)
+    uuid = UUID(bytes=hashlib.blake2b(known + events.time_ns.tobytes(), digest_size=16).digest())
     told = {
         "hostname": environment.get("host"),
+        "process_id": environment.get("pid"),
         "trace_name": metadata.get("name"),
         "xsp_version": metadata.get("xsp_version") or __version__,
     }
-    layout = Layout(
-        domain=domain,
-        uuid=UUID(bytes=digest.digest()),
-        offset_ns=began_unix_ns(metadata) + origin_ns,
-        environment={name: str(value) for name, value in told.items() if value},
-        events=kinds,
-    )
+    texts = {name: str(value) for name, value in told.items() if value}
+    text = described(domain, uuid, began_unix_ns(metadata) + origin_ns, texts, kinds)
     (folder / domain).mkdir()
-    (folder / domain / "metadata").write_bytes(layout.text())
+    (folder / domain / "metadata").write_bytes(text)
     with (folder / domain / "events").open("wb") as file:
-        write_stream(events, layout.uuid, int(environment.get("pid") or 0), file)
+        write_stream(events, uuid, file)

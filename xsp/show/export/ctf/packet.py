@@ -18,6 +18,9 @@ _MOST_EVENTS = 8_192  # of a packet: some hundred KiB, as those of LTTng
 # An event has the lower 32 bits of its time; a reader adds 2^32 where they become less.
 _WRAP_NS = 1 << 32
 
+# What names of xsp are made with.
+_ASCII = str.maketrans({"\u00d7": "x", "\u2026": "...", "\u2192": "->"})
+
 _PACKET = np.dtype(
     [
         ("magic", "<u4"),
@@ -30,7 +33,7 @@ _PACKET = np.dtype(
         ("events_discarded", "<u8"),
     ]
 )
-_HEAD = np.dtype([("id", "<u2"), ("timestamp", "<u4"), ("pid", "<i4"), ("tid", "<i4")])
+_HEAD = np.dtype([("id", "<u2"), ("timestamp", "<u4"), ("tid", "<i4")])
 
 Integers = NDArray[np.int64]
 
@@ -57,15 +60,17 @@ class Events:
 
 
 def string(text: str) -> bytes:
-    r"""Return text as CTF's data holds it: UTF-8 that ends with a zero.
+    r"""Return text as CTF's data holds it: ASCII that ends with a zero.
 
-    What cannot be printed becomes an escape: Trace Compass ends an analysis at a control
-    character. No text is empty: for an empty one babeltrace2 2.0 prints the one before.
+    Trace Compass takes each byte for a character, and ends an analysis at a control character,
+    as bytes of UTF-8 may be. So all else becomes an escape. No text is empty: for an empty one
+    babeltrace2 2.0 prints the one before.
 
-    >>> string("a\0b"), string("")
-    (b'a\\x00b\x00', b'(no name)\x00')
+    >>> string("2 × a\0b\u03bb"), string("")
+    (b'2 x a\\x00b\\u03bb\x00', b'(no name)\x00')
     """
-    return (printable(text) or "(no name)").encode("utf-8", "replace") + b"\0"
+    plain = printable(text.translate(_ASCII)) or "(no name)"
+    return plain.encode("ascii", "backslashreplace") + b"\0"
 
 
 def records(dtype: np.dtype[Any], **columns: Any) -> list[bytes]:
@@ -76,13 +81,12 @@ def records(dtype: np.dtype[Any], **columns: Any) -> list[bytes]:
     return rows.view(f"V{dtype.itemsize}").tolist()
 
 
-def write_stream(events: Events, uuid: UUID, pid: int, file: IO[bytes]) -> None:
+def write_stream(events: Events, uuid: UUID, file: IO[bytes]) -> None:
     """Write events as packets.
 
     Args:
         events: The events.
         uuid: Number of the trace.
-        pid: Number of the process.
         file: Written to packet by packet.
 
     Raises:
@@ -92,9 +96,8 @@ def write_stream(events: Events, uuid: UUID, pid: int, file: IO[bytes]) -> None:
     for begin, end in _packets(events.time_ns):
         part = slice(begin, end)
         times = events.time_ns[part]
-        heads = records(
-            _HEAD, id=events.number[part], timestamp=times % _WRAP_NS, pid=pid, tid=events.tid[part]
-        )  # fmt: skip
+        stamps = times % _WRAP_NS
+        heads = records(_HEAD, id=events.number[part], timestamp=stamps, tid=events.tid[part])
         parts: list[bytes] = [b""] * (3 * len(heads))
         parts[0::3] = heads
         parts[1::3] = names[events.thread[part]].tolist()
