@@ -48,7 +48,7 @@ def frame(*rows: dict[str, Any]) -> pl.DataFrame:
     )
 
 
-def typical_run(*rows: tuple[str, str, int, int, int], pass_: str = "system-layer") -> pl.DataFrame:
+def typical_run(*rows: tuple[str, str, int, int, int], pass_: str = "syscall") -> pl.DataFrame:
     """Return a typical run: kind, name, start, end and thread of each row, the root first."""
     names = ("kind", "name", "start_ns", "end_ns", "thread")
     columns: dict[str, Any] = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))

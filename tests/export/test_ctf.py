@@ -149,9 +149,10 @@ def test_system_calls_are_those_of_one_step_beside_its_spans(tmp_path: Path) -> 
         ("syscall", "read", 30, 30, thread),
         ("syscall", "futex", 15, 60, 4711),
     ]
-    runs = [typical_run(("region", "net", 0, 1, 1)), typical_run(*rows, pass_="system-layer")]
+    runs = [typical_run(("region", "net", 0, 1, 1)), typical_run(*rows)]
     runs[0] = runs[0].with_columns(**{"pass": pl.lit("region")})
-    spans = timelines.frame(timelines.row(1, None, 0, 70))
+    layer = timelines.row(2, 1, 0, 60, kind="layer", module_path="a.fc", module_class="Linear")
+    spans = timelines.frame(timelines.row(1, None, 0, 70), layer)
     trace = Trace(spans, {"name": "net", "warnings": [], "began_unix_ns": BEGAN}, pl.concat(runs))
     assert trace.export(tmp_path / "net.ctf").sent == 5
     calls = events(tmp_path / "net.ctf" / "kernel")
@@ -164,7 +165,7 @@ def test_system_calls_are_those_of_one_step_beside_its_spans(tmp_path: Path) -> 
         (60, "syscall_exit_futex", 4711, ""),
     ]
     pairs = nested(events(tmp_path / "net.ctf" / "ust"))
-    assert [begin.label for begin, _ in pairs.values()] == ["fc", "net"]
+    assert [begin.label for begin, _ in pairs.values()] == ["a.fc Linear", "net"]
     assert pairs[0][1].time_ns == BEGAN + 90
     both = events(tmp_path / "net.ctf")
     assert [event.time_ns for event in both] == sorted(event.time_ns for event in both)

@@ -34,7 +34,6 @@ from xsp.trace import Trace
 # How the README of a folder that xsp wrote begins, and what may be in such a folder.
 _MARK = "A trace of xsp in the Common Trace Format."
 _ENTRIES = frozenset({"README", "kernel", "ust", "xsp.xml"})
-_WATCHED = ("system-op", "system-layer", "system-region")  # passes that record system calls
 
 _README = f"""{_MARK}
 
@@ -86,15 +85,16 @@ def write_ctf(trace: Trace, most: int | None, folder: Path) -> int:
     found, of_row = tracks(spans)
     threads = numbered(found, calls["thread"].unique(maintain_order=True).to_list())
     origin_ns = min([0, *spans["start_ns"], *calls["start_ns"]])
+    unix_ns = began_unix_ns(trace.metadata) + origin_ns
     events = span_events(spans, threads, np.array(of_row, np.int64), origin_ns)
     kinds = [("xsp:begin", BEGIN_FIELDS), ("xsp:end", END_FIELDS)]
-    _write(trace.metadata, "ust", kinds, events, origin_ns, folder)
+    _write(trace.metadata, "ust", kinds, events, unix_ns, folder)
     counts, times = counted(spans.height, "span"), _TIMELINE
     if calls.height:
         names = calls["name"].unique(maintain_order=True).to_list()
         events = call_events(calls, threads, names, origin_ns)
         kinds = [(f"syscall_{end}_{name}", "") for name in names for end in ("entry", "exit")]
-        _write(trace.metadata, "kernel", kinds, events, origin_ns, folder)
+        _write(trace.metadata, "kernel", kinds, events, unix_ns, folder)
         counts += f" in ust/, {counted(calls.height, 'system call')} in kernel/"
         times = _MEASURED
     text = _README.format(name=printable(trace.name), counts=counts, times=times)
@@ -106,12 +106,15 @@ def write_ctf(trace: Trace, most: int | None, folder: Path) -> int:
 def _step(trace: Trace) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the spans to be written, and the system calls among them where each was recorded."""
     runs = trace.typical_runs
+    # In the run of that name every call is a row; among the spans one is all of its name.
+    run = runs.filter(pl.col("pass") == Kind.SYSCALL.value)
     is_call = pl.col("kind") == Kind.SYSCALL.value
-    for watched in _WATCHED:
-        run = runs.filter(pl.col("pass") == watched)
-        if (calls := run.filter(is_call)).height:
-            return as_spans(run.filter(~is_call)), calls
-    return trace.spans, runs.clear()
+    calls = run.filter(is_call)
+    if not calls.height:
+        return trace.spans, calls
+    attributes = trace.spans.select("span_id", "attributes")  # a run has none of its own
+    spans = as_spans(run.filter(~is_call)).drop("attributes")
+    return spans.join(attributes, on="span_id", how="left", maintain_order="left"), calls
 
 
 def _write(
@@ -119,7 +122,7 @@ def _write(
     domain: Domain,
     kinds: Sequence[tuple[str, str]],
     events: Events,
-    origin_ns: int,
+    unix_ns: int,
     folder: Path,
 ) -> None:
     """Write the trace of a domain."""
@@ -133,7 +136,7 @@ def _write(
         "xsp_version": metadata.get("xsp_version") or __version__,
     }
     texts = {name: str(value) for name, value in told.items() if value}
-    text = described(domain, uuid, began_unix_ns(metadata) + origin_ns, texts, kinds)
+    text = described(domain, uuid, unix_ns, texts, kinds)
     (folder / domain).mkdir()
     (folder / domain / "metadata").write_bytes(text)
     with (folder / domain / "events").open("wb") as file:
