@@ -60,7 +60,7 @@ def _attributes(_: str) -> str:
     rows = [
         (
             f"`{a.name}`",
-            "–" if a.is_table else f"`{a.exported}`",
+            "" if a.is_table else f"`{a.exported}`",
             _kinds(a),
             f"`{a.type}`",
             a.unit,

@@ -8,7 +8,7 @@ from xsp.reading.accounting.system_call import (
     of_workers,
     with_call_rows,
 )
-from xsp.reading.accounting.thread_timeline import TIMELINE, thread_timeline
+from xsp.reading.accounting.timeline import TIMELINE, thread_timeline
 
 __all__ = [
     "CALLS",

@@ -15,7 +15,7 @@ from xsp.matching import innermost
 from xsp.provider import ATTRIBUTE, Accounts, SpanRows
 from xsp.reading.accounting.charge import NAMES, THREADS, charges, thread_charges
 from xsp.reading.accounting.system_call import CALLS, fold_calls, of_workers
-from xsp.reading.accounting.thread_timeline import TIMELINE, thread_timeline
+from xsp.reading.accounting.timeline import TIMELINE, thread_timeline
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
