@@ -230,6 +230,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("scope", _OP, _TEXT,
         "Path of the scope it was written in: TensorFlow or JAX code."),
     Attribute("node", _OP, _TEXT, "Name of the node in the graph of ONNX Runtime or TensorFlow."),
+    Attribute("inputs", _OP, _STRINGS,
+        "Operators whose outputs it takes: their `node`, else `hlo_op`; null where not known."),
     Attribute("execution_provider", _OP, _TEXT, "Execution provider of ONNX Runtime that ran it."),
     Attribute("input_bytes", _OP, _INT,
         "Size of the tensors put in that are no parameters.", "bytes"),

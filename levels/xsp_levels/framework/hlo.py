@@ -161,6 +161,29 @@ def read_module(proto: bytes) -> Module:
     return Module(_text(module, _NAME), computations, _number(module, _ENTRY), frames)
 
 
+def operands_of(module: Module) -> dict[str, list[str]]:
+    """Return the names of the instructions whose results each instruction takes.
+
+    What calls a computation and does nothing else (`call`) takes what that computation makes, and
+    the computation's parameters are what the call takes.
+    """
+    found = {}
+    for around in module.computations.values():
+        for each in around.values():
+            found[each.name] = [around[n].name for n in each.operands if n in around]
+    for around in module.computations.values():
+        for each in around.values():
+            called = module.computations.get(each.called[0], {}) if each.called else {}
+            if each.opcode == "call" and called:
+                given = found[each.name]
+                for part in called.values():
+                    if part.opcode == "parameter":
+                        found[part.name] = given[part.parameter : part.parameter + 1]
+                used = {number for part in called.values() for number in part.operands}
+                found[each.name] = [p.name for n, p in called.items() if n not in used]
+    return found
+
+
 def _instruction(data: Value) -> tuple[int, Instruction]:
     of = _message(data)
     metadata = _message(_first(of, _METADATA))

@@ -17,6 +17,8 @@ from xsp.answer.analyses.cell import heading_of as heading_of
 from xsp.answer.analyses.cell import text_of as text_of
 from xsp.answer.analyses.contract import Analysis
 from xsp.answer.analyses.contract import Need as Need
+from xsp.answer.analyses.dataflow.parallelism import parallelism
+from xsp.answer.analyses.dataflow.scheduling import scheduling
 from xsp.answer.analyses.device.collectives import collectives
 from xsp.answer.analyses.device.communication import communication
 from xsp.answer.analyses.device.copies import copies
@@ -109,6 +111,8 @@ ALL: tuple[Analysis[Any], ...] = (
     collectives,
     rank_imbalance,
     critical_path,
+    scheduling,
+    parallelism,
     verdict,
     memory_peak,
     memory_timeline,
@@ -178,8 +182,10 @@ __all__ = [
     "operator_roofline",
     "optimal_batch",
     "page_faults",
+    "parallelism",
     "primitive_latency",
     "rank_imbalance",
+    "scheduling",
     "side_by_side",
     "step_latency",
     "stream_queue",

@@ -56,6 +56,11 @@ class Need(Enum):
         "system calls",
         "measure with levels=5 on Linux; xsp doctor says what lets the kernel tell them",
     )
+    INPUTS = (
+        "known inputs of operators",
+        "measure one call of a graph of ONNX Runtime, TensorFlow or JAX with levels=2 or more; "
+        "operators of eager PyTorch begin when they are called, so that none waits for a thread",
+    )
     MEMORY = ("allocations", "measure with levels=2 or more: operators record what they allocate")
 
     @property
@@ -91,6 +96,12 @@ def _knows(name: str) -> Callable[[pl.DataFrame], bool]:
     return lambda spans: bool(attribute_column(spans, name, pl.Float64).count())
 
 
+def _inputs(spans: pl.DataFrame) -> bool:
+    known = attribute_column(spans, "inputs", pl.List(pl.String)).is_not_null()
+    single = attribute_column(spans, "calls", pl.Int64).fill_null(1) == 1
+    return bool((known & single).any())
+
+
 _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.LAYERS: _has(Kind.LAYER),
     Need.OPERATORS: _has(Kind.OP),
@@ -102,6 +113,7 @@ _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.STATES: _knows("running_ns"),
     Need.FAULTS: _knows("page_faults"),
     Need.SYSTEM_CALLS: _has(Kind.SYSCALL),
+    Need.INPUTS: _inputs,
     Need.MEMORY: _allocations,
 }
 

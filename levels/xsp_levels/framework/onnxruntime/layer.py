@@ -28,12 +28,14 @@ class NodeOrigin:
         fused_layers: Paths of the other layers whose nodes were fused into the node.
         sources: Operators of the model that the node stands for, where there are several.
         weights: Of each input the weight that it is; None where the input is computed.
+        inputs: Names of the nodes whose outputs the node takes; None where that is not known.
     """
 
     layers: Path = ()
     fused_layers: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
     weights: tuple[Weight | None, ...] = ()
+    inputs: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +80,9 @@ def find_layers(model: Graph, optimized: Graph | None) -> Layers:
         found = {node.name: (node,) for node in model.nodes}
     else:
         found = origins(model, optimized)
+    made_by = {value: node.name for node in run.nodes for value in node.outputs if value}
     nodes = {
-        node.name: _origin(found.get(node.name, ()), node, run.weights)
+        node.name: _origin(found.get(node.name, ()), node, run.weights, made_by)
         for node in run.nodes
         if node.name
     }
@@ -127,12 +130,18 @@ def _listed(text: str) -> list[str]:
     return [str(each) for each in found] if isinstance(found, list) else []
 
 
-def _origin(sources: tuple[Node, ...], node: Node, weights: Mapping[str, Weight]) -> NodeOrigin:
+def _origin(
+    sources: tuple[Node, ...],
+    node: Node,
+    weights: Mapping[str, Weight],
+    made_by: Mapping[str, str],
+) -> NodeOrigin:
     own, *others = list(dict.fromkeys(layer_path(each) for each in sources)) or [()]
     fused = [".".join(path) for path in others if path != own[: len(path)]]
     operators = tuple(each.op_type for each in sources) if len(sources) > 1 else ()
-    inputs = tuple(weights.get(value) for value in node.inputs if value)
-    return NodeOrigin(own, tuple(fused), operators, inputs)
+    given = tuple(weights.get(value) for value in node.inputs if value)
+    inputs = tuple(dict.fromkeys(made_by[value] for value in node.inputs if value in made_by))
+    return NodeOrigin(own, tuple(fused), operators, given, inputs)
 
 
 def _layers(model: Graph) -> Iterable[Layer]:

@@ -8,8 +8,9 @@ import numpy as np
 import polars as pl
 
 from xsp.answer.analyses.contract import analysis
+from xsp.answer.analyses.dataflow.graph import graph_runs
 from xsp.answer.analyses.device.activity import COMMUNICATION
-from xsp.answer.analyses.device.path.graph import OWN, QUEUE, Graph, graph_of
+from xsp.answer.analyses.device.path.graph import DATA, EXECUTOR, OWN, QUEUE, Graph, graph_of
 from xsp.answer.analyses.device.path.longest_path import (
     Points,
     condensed,
@@ -24,7 +25,7 @@ from xsp.trace import Trace
 
 _COLUMNS = {
     "kind": "Kind of span on the path, `communication`, or what lies between spans: `latency`, "
-    "`queue` or `thread`.",
+    "`queue`, `thread`, `data` or `executor`.",
     "name": "Name of the span, or of that in front of which it lies; null for all of the kind.",
     "count": "How many spans.",
     "time_ns": "Their self time on the path: the kinds sum to the whole.",
@@ -33,8 +34,9 @@ _COLUMNS = {
     "after the first twelve.",
     "gain_pct": "As a share of the whole.",
 }
-_KINDS = (*(kind.value for kind in Kind), "communication", "queue", "latency", "thread")
-_COMMUNICATION, _QUEUE, _LATENCY, _THREAD = range(len(Kind), len(_KINDS))
+_KINDS = (*(kind.value for kind in Kind), "communication", "queue", "latency", "thread", "data",
+    "executor")  # fmt: skip
+_COMMUNICATION, _QUEUE, _LATENCY, _THREAD, _DATA, _EXECUTOR = range(len(Kind), len(_KINDS))
 _NAMES = 12  # for each of which the path is sought once more
 
 
@@ -46,7 +48,7 @@ def critical_path(trace: Trace) -> pl.DataFrame:
         trace: Any trace; with launches and work of devices the path leads through these.
     """
     tree = Tree.of(trace)
-    graph = graph_of(tree)
+    graph = graph_of(tree, graph_runs(trace))
     points, _ = in_order(graph.points)
     on_path, waited = critical(points, len(points.time) - 1)
     labels = _Labels.of(tree, graph)
@@ -96,9 +98,11 @@ class _Labels:
         communicates |= tree.attribute("collective").is_not_null().to_numpy()
         own = np.where(tree.is_of(Kind.KERNEL) & communicates, _COMMUNICATION, kind.to_numpy())
         works = tree.is_of(*DEVICE_ACTIVITIES)
+        between = np.where(graph.what == QUEUE, _QUEUE, _EXECUTOR)
+        waited = np.where(works, _LATENCY, _THREAD)[row]
         return cls(
-            np.where(graph.what == QUEUE, _QUEUE, own[row]),
-            np.where(works, _LATENCY, _THREAD)[row],
+            np.where(np.isin(graph.what, (QUEUE, EXECUTOR)), between, own[row]),
+            np.where(graph.what == DATA, _DATA, waited),
             name[row],
             names,
         )

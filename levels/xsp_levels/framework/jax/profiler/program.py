@@ -11,7 +11,7 @@ from functools import reduce
 from itertools import takewhile
 from operator import or_
 
-from xsp_levels.framework.hlo import Frame, Instruction, Module, Shape
+from xsp_levels.framework.hlo import Frame, Instruction, Module, Shape, operands_of
 from xsp_levels.framework.hlo_work import flops, main_flops
 from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
 
@@ -82,6 +82,7 @@ class Program:
         own: Whether it is one of JAX's own functions, as each operator of eager JAX is.
         operators: Its operators by name.
         layers: Its layers, by their paths with a slash between the parts.
+        operands: Names of the instructions whose results each instruction takes.
     """
 
     number: int
@@ -89,6 +90,7 @@ class Program:
     own: bool = False
     operators: Mapping[str, Operator] = field(default_factory=dict)
     layers: Mapping[str, Layer] = field(default_factory=dict)
+    operands: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +127,7 @@ def describe(
             is_early = each.name in early
             operators[each.name] = replace(known, users=users[each.name], early=is_early)
     layers = _layers(module, places.values())
-    return Program(number, module.name, own, operators, layers)
+    return Program(number, module.name, own, operators, layers, operands_of(module))
 
 
 def _places(

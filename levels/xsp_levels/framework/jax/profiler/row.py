@@ -16,6 +16,7 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.scope import layered
 from xsp.xplane import read_space
+from xsp_levels.framework.dataflow import inputs_column, inputs_that_ran
 from xsp_levels.framework.hlo import Shape
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
 from xsp_levels.framework.jax.profiler.program import (
@@ -63,6 +64,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     line = ops["line_id"]
     threads = line.replace_strict(caller, default=line, return_dtype=pl.Int64)
     rows = _rows(ops, found, caller).with_columns(
+        _inputs(ops, programs),
         start_ns=pl.Series(alignment.convert(ops["start_ns"].to_numpy())),
         end_ns=pl.Series(alignment.convert(ended)),
         thread=lanes(ops, threads, ended),
@@ -135,6 +137,18 @@ def _rows(
             **_facts(operators),
         }
     )
+
+
+def _inputs(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.Series:
+    """Return the operators whose results each operator takes; null where no program is known."""
+    keys = ops.select("program_id", "hlo_op")
+    ran = dict(keys.drop_nulls().group_by("program_id").agg("hlo_op").iter_rows())
+    known = {
+        number: inputs_that_ran(programs[number].operands, names)
+        for number, names in ran.items()
+        if number in programs
+    }
+    return inputs_column([known.get(number, {}).get(name) for number, name in keys.iter_rows()])
 
 
 def _facts(operators: Sequence[Operator]) -> dict[str, pl.Series]:

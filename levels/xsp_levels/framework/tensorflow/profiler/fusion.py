@@ -1,4 +1,4 @@
-"""Finds the nodes that TensorFlow fused into each operator.
+"""Reads the graphs of functions, and finds the nodes that TensorFlow fused into each operator.
 
 Grappler puts a convolution, its bias and an activation into one operator (`_FusedConv2D`), and
 gives that the name of the last node. What lies between that node and the convolution is known from
@@ -21,7 +21,8 @@ from xsp_levels.framework.tensorflow.profiler.parameter import (
     source_of,
 )
 
-# Of a node, by its name once inlined: its type, and the nodes that its inputs come from.
+# Of a node, by its name once inlined: its type, and the nodes that its inputs come from. Of a call:
+# the nodes that its outputs come from. Of an argument: the node that it is given by.
 Nodes = Mapping[str, tuple[str, ...]]
 
 _FUSED = re.compile(r"^_(?:Mkl(?:Native)?)?Fused(?P<main>\w+?)(?:Ex)?$")
@@ -29,13 +30,11 @@ _DEEPEST = 6  # nodes that are fused into one, but for rare cases
 
 
 def graphs(space: bytes) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Return the nodes of each function that ran, where any operator is fused.
+    """Return the nodes of each function that ran.
 
     Args:
         space: What the profiler recorded, which names the functions.
     """
-    if b"Fused" not in space:
-        return {}
     return {name: nodes for name in functions(space) if (nodes := _graph(name))}
 
 
@@ -111,4 +110,9 @@ def _inlined(function: Any, around: str) -> Iterator[tuple[str, tuple[str, ...]]
         yield around + node.name, (node.op, *inputs)
         called = definition(node.attr["f"].func.name) if node.op in CALLS else None
         if called is not None:
-            yield from _inlined(called, f"{around}{node.name}/")
+            inside, given = f"{around}{node.name}/", [around + source_of(e) for e in node.input]
+            yield from _inlined(called, inside)
+            names = [inside + argument.name for argument in called.signature.input_arg]
+            yield from ((name, ("_Arg", each)) for name, each in zip(names, given, strict=False))
+            made = (inside + source_of(each) for each in called.ret.values())
+            yield around + node.name, (node.op, *made)

@@ -11,6 +11,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
 from xsp.scope import CALL, layer_scopes, layered
+from xsp_levels.framework.dataflow import INPUTS, inputs_column, inputs_that_ran
 from xsp_levels.framework.keras.index import LayerIndex
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
@@ -37,6 +38,7 @@ def in_layers(
     columns: Mapping[str, pl.Series],
     layers: LayerIndex,
     ahead: Mapping[str, Mapping[str, str]],
+    graphs: Mapping[str, Mapping[str, Sequence[str]]],
     *,
     brief_left_out: bool = False,
     whole: bool = False,
@@ -50,6 +52,7 @@ def in_layers(
         ahead: Nodes that depend on no data, by the function (`parameter_nodes`). They run before
             their layers do, and are in a part of the program called `parameters` or, where a layer
             draws them itself, `random numbers`; reads are left out, and what takes less than 50 us.
+        graphs: Nodes that each node takes something of, by the function, or XLA's module.
         brief_left_out: Whether the profiler leaves out operators that it knows to be brief.
         whole: Whether it never does, so that only reads are left out.
     """
@@ -62,7 +65,8 @@ def in_layers(
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.with_columns(early).filter(kept)
     phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
-    rows = _rows(table, phases, {**columns, **_fused(table, named)})
+    columns = {**columns, **_fused(table, named), INPUTS: _inputs(table, graphs)}
+    rows = _rows(table, phases, columns)
     found = layered(
         rows,
         pl.Series(_paths(table, named), dtype=pl.List(pl.String)),
@@ -135,6 +139,17 @@ def _fused(table: pl.DataFrame, named: _Named) -> dict[str, pl.Series]:
         paths = dict.fromkeys(path for path in others if path != own[: len(path)])
         found.append([".".join(path[1:] or path) for path in paths] or None)
     return {"attr.fused_layers": pl.Series(found, dtype=pl.List(pl.String))}
+
+
+def _inputs(
+    table: pl.DataFrame, graphs: Mapping[str, Mapping[str, Sequence[str]]]
+) -> pl.Series:
+    """Return the nodes whose outputs operators take; null for nodes that optimizers made."""
+    of_xla = pl.col("sort") == "xla"
+    keys = table.select(graph=pl.when(of_xla).then("hlo_module").otherwise("function"), node="node")
+    ran = dict(keys.drop_nulls().group_by("graph").agg("node").iter_rows())
+    known = {name: inputs_that_ran(graphs.get(name, {}), nodes) for name, nodes in ran.items()}
+    return inputs_column([known.get(graph, {}).get(node) for graph, node in keys.iter_rows()])
 
 
 def node_path(node: str, layers: LayerIndex) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.text import element_type
 from xsp.xplane import read_space
-from xsp_levels.framework.hlo import Module, Shape, read_module
+from xsp_levels.framework.hlo import Module, Shape, operands_of, read_module
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
 from xsp_levels.framework.memory import memory_columns, sorted_allocations
-from xsp_levels.framework.tensorflow.profiler.fusion import graphs, with_main
+from xsp_levels.framework.tensorflow.profiler.fusion import Nodes, graphs, with_main
 from xsp_levels.framework.tensorflow.profiler.graph import in_layers
 from xsp_levels.framework.tensorflow.profiler.parameter import functions, parameter_nodes
 from xsp_levels.framework.tensorflow.profiler.row import operator_table
@@ -161,6 +161,7 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
         columns,
         records.layers,
         records.parameters,
+        {**_xla_graphs(table, records.space), **_sources(records.graphs)},
         brief_left_out=not (records.whole or records.detail),
         whole=records.whole,
     )
@@ -169,6 +170,20 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
 def compile_rows(records: OperatorRecords) -> SpanRows:
     """Return a row of kind region for each time that a function was traced to a graph."""
     return tracing_rows(read_events(records.space, records.readings))
+
+
+def _sources(known: Mapping[str, Nodes]) -> dict[str, dict[str, Sequence[str]]]:
+    return {
+        function: {name: sources for name, (_, *sources) in nodes.items()}
+        for function, nodes in known.items()
+    }
+
+
+def _xla_graphs(table: pl.DataFrame, space: bytes) -> dict[str, dict[str, Sequence[str]]]:
+    """Return the operands of each instruction, by XLA's module and the instruction's name."""
+    if not (table["sort"] == "xla").any():
+        return {}
+    return {module.name: operands_of(module) for module in _modules(space)}
 
 
 # Makes rows and sentences about functions that were traced to graphs anew.
@@ -291,7 +306,7 @@ def with_instructions(table: pl.DataFrame, space: bytes) -> pl.DataFrame:
     if not (table["sort"] == "xla").any():
         made = pl.lit(None, pl.String)
         return table.with_columns(origin="node", made=made)
-    known = dict(_instructions(space))
+    known = dict(each for module in _modules(space) for each in _of_module(module))
     found = [known.get(key, _NONE) for key in table.select("hlo_module", "hlo_op").iter_rows()]
     node, given, out = zip(*found, strict=True)
     columns = pl.DataFrame(
@@ -306,20 +321,19 @@ def with_instructions(table: pl.DataFrame, space: bytes) -> pl.DataFrame:
     )
 
 
-def _instructions(space: bytes) -> Iterator[tuple[tuple[str, str], Made]]:
-    """Yield module and name of each instruction, and what is known of it."""
+def _modules(space: bytes) -> Iterator[Module]:
     plane = read_space(space).plane(_PLANE)
     for each in plane.metadata if plane is not None else ():
         program = each.stats.get(_PROGRAM)
         if isinstance(program, bytes):
             try:
-                module = read_module(program)
+                yield read_module(program)
             except ValueError:  # cut short
                 continue
-            yield from _of_module(module)
 
 
 def _of_module(module: Module) -> Iterator[tuple[tuple[str, str], Made]]:
+    """Yield module and name of each instruction, and what is known of it."""
     for instructions in module.computations.values():
         for each in instructions.values():
             operands = [instructions[number] for number in each.operands if number in instructions]

@@ -5,12 +5,14 @@ docs/analyses.md states the rules, under critical-path.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
+from xsp.answer.analyses.dataflow.graph import GraphRun
 from xsp.answer.analyses.device.activity import Bools, Work, apart, processes_of
 from xsp.answer.analyses.device.path.longest_path import Points
 from xsp.answer.analyses.device.path.stream_lane import Streams, event_joins, stream_points
@@ -19,7 +21,9 @@ from xsp.answer.analyses.waiting import waiting
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.matching import Ints
 
-OWN, QUEUE = range(2)  # a span's self time, or time in the queue before it
+# A span's self time, time in the queue before it, and, of an operator of a graph, time since its last
+# input was there, or since its thread was free.
+OWN, QUEUE, DATA, EXECUTOR = range(4)
 
 _WAITS_FOR_EVENT = r"(?i)StreamWaitEvent"
 _FAR = 1 << 62
@@ -33,7 +37,8 @@ class Graph:
         points: The points; the last one is the end of the step.
         row: Row of the tree that owns the time from the point before, -1 for none; for points that
             wait, also that of the delay.
-        what: Whether that is its self time or time in the queue before it; delays are latencies.
+        what: Whether that is its self time, time in the queue before it, or the executor's; and
+            whether the delay is a handing over of data, else it is a latency.
     """
 
     points: Points
@@ -50,8 +55,13 @@ class _Launched:
     of_work: Ints
 
 
-def graph_of(tree: Tree) -> Graph:
-    """Return the points of a trace and what each waits for."""
+def graph_of(tree: Tree, runs: Sequence[GraphRun] = ()) -> Graph:
+    """Return the points of a trace and what each waits for.
+
+    Args:
+        tree: The spans.
+        runs: Runs of graphs, whose operators wait for their inputs.
+    """
     threads = Threads.of(tree)
     streams = Streams.of(Work.of(tree))
     beside, begun, following = on_other_threads(threads)
@@ -83,6 +93,7 @@ def graph_of(tree: Tree) -> Graph:
     across[unbegun] = 0
     own.delay[unbegun] = own.time[unbegun] - host.time[0]
     owner, weight = _owned(host, waits, following, threads)
+    of_host = _along_data(host, threads, runs, (owner, weight, cross))
     ends = np.append(count + own.ends[streams.last_of_lanes()], host.of_end[0])
     points = _joined(
         host, weight, cross, lanes=streams.lane[own.work], stream=(own.time, own.weight),
@@ -94,7 +105,7 @@ def graph_of(tree: Tree) -> Graph:
     return Graph(
         points,
         np.concatenate((owner, of_streams, nobody)),
-        np.concatenate((np.full(count, OWN), what, nobody)),
+        np.concatenate((of_host, what, nobody)),
     )
 
 
@@ -140,6 +151,52 @@ def _owned(host: HostPoints, waits: Waits, following: Ints, threads: Threads) ->
     owner = np.where(host.owner < 0, between, host.owner)
     idle |= owner < 0
     return owner, np.where(idle, 0, host.time - before)
+
+
+def _along_data(
+    host: HostPoints, threads: Threads, runs: Sequence[GraphRun], told: tuple[Ints, Ints, Ints]
+) -> Ints:
+    """Let operators of graphs wait for their last inputs, and return what each point's time is.
+
+    Args:
+        host: The points of threads.
+        threads: The threads.
+        runs: Runs of graphs.
+        told: Owner, weight and cross of each point, which are changed.
+    """
+    owner, weight, cross = told
+    what = np.full(len(host.time), OWN)
+    pairs = [
+        (run.row[at], max((run.row[source] for source in sources), key=threads.end.__getitem__))
+        for run in runs
+        for at, sources in enumerate(run.inputs)
+        if sources
+    ]
+    if not pairs:
+        return what
+    row, last = np.array(pairs).T
+    drawn = (host.of_start[row] >= 0) & (host.of_end[last] >= 0)
+    drawn &= threads.end[last] <= threads.start[row]
+    row, last = row[drawn], last[drawn]
+    # Layers that were made of operators begin with the first of these, at the point before.
+    is_start = np.isin(np.arange(len(host.time)), host.of_start)
+    same = np.append(False, np.diff(host.lane) == 0)
+    along = same & is_start & np.roll(is_start, 1) & np.append(False, np.diff(host.time) == 0)
+    heads = np.maximum.accumulate(np.where(along, 0, np.arange(len(along))))
+    start, end = heads[host.of_start[row]], host.of_end[last]
+    before = np.where(same[start], host.time[start - 1], -_FAR)
+    data = (host.lane[end] != host.lane[start]) & (host.time[end] >= before)
+    at = start[data]
+    owner[at], weight[at], cross[at], what[at] = row[data], 0, end[data], DATA
+    # What the thread ran last was an operator of a graph, too.
+    stride = int(host.time.max()) + 1
+    ends = host.of_end[np.concatenate([run.row for run in runs])]
+    keys = host.lane * stride + host.time
+    follows = same[start] & np.isin(keys[start - 1], keys[ends[ends >= 0]]) & ~data
+    at = start[follows]
+    owner[at], weight[at], cross[at] = row[follows], host.time[at] - before[follows], -1
+    what[at] = EXECUTOR
+    return what
 
 
 def _joined(  # noqa: PLR0913

@@ -1,0 +1,91 @@
+"""Finds the operators that waited although their inputs were there, and behind which others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from xsp.answer.analyses.contract import Need, analysis
+from xsp.answer.analyses.dataflow.graph import GraphRun, graph_runs
+from xsp.answer.analyses.tree import Tree
+from xsp.trace import Trace
+
+_COLUMNS = {
+    "name": "Name of the operator.",
+    "node": "Name of its node in the graph.",
+    "count": "How often it ran.",
+    "ready_ns": "When its inputs were there, from the start of the graph's run; of several "
+    "times, the first.",
+    "wait_ns": "How long it then waited to begin, in all.",
+    "behind": "Node that its thread ran for most of that time; null where the thread was idle.",
+}
+_FARTHEST = 100  # operators before it on its thread that an operator may have waited for
+
+
+@analysis(
+    "Which operators waited although their inputs were there, and behind whom?",
+    _COLUMNS,
+    needs=(Need.INPUTS,),
+)
+def scheduling(trace: Trace) -> pl.DataFrame:
+    """Return how long each operator waited for a thread, those that waited longest first.
+
+    Args:
+        trace: A trace of a graph whose operators' inputs are known.
+
+    Raises:
+        AnalysisError: The trace has no inputs of operators.
+    """
+    names = Tree.of(trace).spans["name"]
+    rows = [
+        (names[run.row[at]], run.node[at], ready, wait, None if other is None else run.node[other])
+        for run in graph_runs(trace)
+        for at, (ready, wait, other) in enumerate(waits(run))
+    ]
+    schema = dict.fromkeys(("name", "node", "ready_ns", "wait_ns", "behind"), pl.String)
+    schema |= dict.fromkeys(("ready_ns", "wait_ns"), pl.Float64)
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    return (
+        table.group_by("name", "node", maintain_order=True)
+        .agg(
+            pl.len().cast(pl.Int64).alias("count"),
+            pl.col("ready_ns").min(),
+            pl.col("wait_ns").sum(),
+            pl.col("behind").get(pl.col("wait_ns").arg_max()),
+        )
+        .sort("wait_ns", descending=True, maintain_order=True)
+        .select(*_COLUMNS)
+    )
+
+
+def waits(run: GraphRun) -> Iterator[tuple[float, float, int | None]]:
+    """Yield when each operator was ready, how long it waited, and for which other one.
+
+    The run is told anew with latencies without the profiler: operators keep their threads and
+    their order. Time in which neither an input nor the thread was waited for stays as measured.
+    """
+    first = min(run.start_ns, default=0)
+    starts: list[float] = []
+    ends: list[float] = []
+    lanes: dict[int, list[int]] = {}  # of each thread what it ran
+    for at, (latency, sources, thread) in enumerate(
+        zip(run.latency_ns, run.inputs, run.thread, strict=True)
+    ):
+        lane = lanes.setdefault(thread, [])
+        before = run.end_ns[lane[-1]] if lane else first
+        there = max((run.end_ns[source] for source in sources), default=first)
+        idle = max(run.start_ns[at] - max(before, there), 0)
+        ready = max((ends[source] for source in sources), default=0.0)
+        begin = max(ready, ends[lane[-1]] if lane else 0.0) + idle
+        behind, most = None, float(idle)
+        for other in reversed(lane[-_FARTHEST:]):
+            if ends[other] <= ready:
+                break
+            together = ends[other] - max(starts[other], ready)
+            if together > most:
+                behind, most = other, together
+        yield ready, begin - ready, behind
+        starts.append(begin)
+        ends.append(begin + latency)
+        lane.append(at)
