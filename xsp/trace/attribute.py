@@ -265,7 +265,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("algorithm", _CALL, _TEXT, "The library's word for how it computes it."),
     Attribute("problem", _CALL, _TEXT, "Sizes, in the library's own notation."),
     Attribute("formats", _CALL, _TEXT, "Data type and memory format of each tensor by its name."),
-    Attribute("threads", _CALL, _INT, "How many threads the library may use."),
+    Attribute("threads", (Kind.OP, Kind.CALL), _INT,
+        "How many threads the library, or a node of ONNX Runtime, may use; null: not stated."),
     Attribute("flops", _COMPUTING, _INT,
         "Operations, a multiplication and an addition being two: of a call, or an operator of XLA, "
         "those that the sizes imply, of a kernel, or its launch, those counted."),

@@ -394,6 +394,7 @@ def _nodes(events: NodeEvents, records: OrtRecords, first: int) -> SpanRows:
         pl.lit(US + events.uncertainty_ns, pl.Int64).alias("uncertainty_ns"),
         pl.lit("onnxruntime").alias("attr.framework"),
         inputs_column([each.inputs for each in origins]),
+        pl.lit(events.threads, pl.Int64).alias("attr.threads"),
         _texts("attr.scope", (".".join(each.layers) or None for each in origins)),
         _texts("attr.source_ops", (", ".join(each.sources) or None for each in origins)),
         pl.Series(

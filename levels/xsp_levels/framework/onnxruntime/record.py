@@ -54,6 +54,8 @@ class NodeEvents:
         run: Number of the run that each event is of; -1 where no run is around it.
         arguments: What the profile says of each event, as JSON; empty in runs without detail.
         uncertainty_ns: By how much starts may be wrong, besides being cut.
+        threads: How many threads a node may use, as the session's options say; None: ONNX Runtime
+            chooses.
     """
 
     model: str
@@ -66,6 +68,7 @@ class NodeEvents:
     run: Integers = field(default_factory=_none)
     arguments: tuple[str, ...] = ()
     uncertainty_ns: int = 0
+    threads: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,7 @@ class Twin:
     def __init__(self, session: Any, events: int = 0) -> None:
         self.model = model_name(session)
         self.runs = 0
+        self._threads = session._sess.session_options.intra_op_num_threads or None
         self._windows: list[Window] = []
         self._read: list[NodeEvents] = []
         source = model_source(session)
@@ -315,7 +317,8 @@ class Twin:
         finally:
             del session
             self._discard()
-        self._read = list(read_windows(content, began_ns, self._windows, self.model, self._layers))
+        events = read_windows(content, began_ns, self._windows, self.model, self._layers)
+        self._read = [replace(each, threads=self._threads) for each in events]
         if self.runs:
             seen = sum(len(each.node) for each in self._read)
             self.events_of_run = max(seen // self.runs, 1) + _BESIDE

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from xsp.answer.analyses.advice.dataflow_rule import operators_at_once
 from xsp.answer.analyses.advice.device_rule import (
     host_bound,
     kernels_to_count,
@@ -296,6 +297,7 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     interpreter_lock,
     slow_reads,
     memory_given_back,
+    operators_at_once,
 )
 
 

@@ -149,9 +149,9 @@ def _timeline(trace: Trace, tree: Tree) -> pl.DataFrame:
         timed = runs.rename({"start_ns": "start", "end_ns": "end"})
         return rows.join(timed, on="span_id").select("row", *columns)
     start, end = (pl.coalesce(f"measured_{each}_ns", f"{each}_ns") for each in ("start", "end"))
-    return tree.spans.select(
-        "thread", row=pl.int_range(pl.len()), start=start, end=end
-    ).select("row", *columns)
+    return tree.spans.select("thread", row=pl.int_range(pl.len()), start=start, end=end).select(
+        "row", *columns
+    )
 
 
 def places_of(run: GraphRun) -> Ints:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import polars as pl
 
@@ -18,9 +20,10 @@ _COLUMNS = {
     "ready_ns": "When its inputs were there, from the start of the graph's run; of several "
     "times, the first.",
     "wait_ns": "How long it then waited to begin, in all.",
-    "behind": "Node that its thread ran for most of that time; null where the thread was idle.",
+    "behind": "Node that its thread ran longest in that time, of the last hundred; null where the "
+    "thread was idle for longer.",
 }
-_FARTHEST = 100  # operators before it on its thread that an operator may have waited for
+_FARTHEST = 100  # operators before it on its thread that are looked at: time grows with these
 
 
 @analysis(
@@ -66,26 +69,42 @@ def waits(run: GraphRun) -> Iterator[tuple[float, float, int | None]]:
     their order. Time in which neither an input nor the thread was waited for stays as measured.
     """
     first = min(run.start_ns, default=0)
-    starts: list[float] = []
     ends: list[float] = []
-    lanes: dict[int, list[int]] = {}  # of each thread what it ran
+    lanes: dict[int, _Lane] = {}
     for at, (latency, sources, thread) in enumerate(
         zip(run.latency_ns, run.inputs, run.thread, strict=True)
     ):
-        lane = lanes.setdefault(thread, [])
-        before = run.end_ns[lane[-1]] if lane else first
+        lane = lanes.setdefault(thread, _Lane())
+        before = run.end_ns[lane.operators[-1]] if lane.operators else first
         there = max((run.end_ns[source] for source in sources), default=first)
         idle = max(run.start_ns[at] - max(before, there), 0)
         ready = max((ends[source] for source in sources), default=0.0)
-        begin = max(ready, ends[lane[-1]] if lane else 0.0) + idle
-        behind, most = None, float(idle)
-        for other in reversed(lane[-_FARTHEST:]):
-            if ends[other] <= ready:
-                break
-            together = ends[other] - max(starts[other], ready)
-            if together > most:
-                behind, most = other, together
-        yield ready, begin - ready, behind
-        starts.append(begin)
+        begin = max(ready, lane.ends[-1] if lane.ends else 0.0) + idle
+        yield ready, begin - ready, lane.behind(ready, begin)
         ends.append(begin + latency)
-        lane.append(at)
+        lane.operators.append(at)
+        lane.starts.append(begin)
+        lane.ends.append(begin + latency)
+        lane.busy.append(lane.busy[-1] + latency)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    """What a thread ran, one after the other, and for how long it was busy by then."""
+
+    operators: list[int] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
+    busy: list[float] = field(default_factory=lambda: [0.0])
+
+    def behind(self, ready: float, begin: float) -> int | None:
+        """Return what the thread ran longest between two times; None where it was rather idle."""
+        since = bisect_right(self.ends, ready)
+        if since == len(self.ends):
+            return None
+        early = max(ready - self.starts[since], 0.0)
+        idle = begin - ready - (self.busy[-1] - self.busy[since] - early)
+        some = range(max(since, len(self.ends) - _FARTHEST), len(self.ends))
+        longest = max(some, key=lambda at: self.ends[at] - max(self.starts[at], ready))
+        most = self.ends[longest] - max(self.starts[longest], ready)
+        return self.operators[longest] if most > idle else None

@@ -33,7 +33,7 @@ _OPTIMIZERS = re.compile(
 )
 
 
-def in_layers(
+def in_layers(  # noqa: PLR0913
     table: pl.DataFrame,
     columns: Mapping[str, pl.Series],
     layers: LayerIndex,
@@ -141,9 +141,7 @@ def _fused(table: pl.DataFrame, named: _Named) -> dict[str, pl.Series]:
     return {"attr.fused_layers": pl.Series(found, dtype=pl.List(pl.String))}
 
 
-def _inputs(
-    table: pl.DataFrame, graphs: Mapping[str, Mapping[str, Sequence[str]]]
-) -> pl.Series:
+def _inputs(table: pl.DataFrame, graphs: Mapping[str, Mapping[str, Sequence[str]]]) -> pl.Series:
     """Return the nodes whose outputs operators take; null for nodes that optimizers made."""
     of_xla = pl.col("sort") == "xla"
     keys = table.select(graph=pl.when(of_xla).then("hlo_module").otherwise("function"), node="node")

@@ -21,8 +21,8 @@ from xsp.answer.analyses.waiting import waiting
 from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.matching import Ints
 
-# A span's self time, time in the queue before it, and, of an operator of a graph, time since its last
-# input was there, or since its thread was free.
+# A span's self time, time in the queue before it, and time before an operator of a graph: since its
+# last input was there, or since its thread was free.
 OWN, QUEUE, DATA, EXECUTOR = range(4)
 
 _WAITS_FOR_EVENT = r"(?i)StreamWaitEvent"

@@ -1,0 +1,85 @@
+"""Finds graphs whose operators more threads, or fewer, would run sooner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from xsp.answer.analyses.advice.finding import Case, Finding
+from xsp.answer.analyses.contract import Need
+from xsp.answer.analyses.dataflow.parallelism import Reach, reach_of
+from xsp.level import Kind
+from xsp.text import counted, duration
+
+
+class _Setting(NamedTuple):
+    """How a framework is told the number of operators that run at once: one, and several."""
+
+    one: str
+    several: str
+
+
+# In ONNX Runtime the calling thread is one of the pool, and runs no operators (1.32: a pool of two
+# runs them on one thread, of three on two, of four on three).
+_SETTINGS: Mapping[str, _Setting] = {
+    "onnxruntime": _Setting(
+        "execution_mode = ORT_SEQUENTIAL",
+        "execution_mode = ORT_PARALLEL with inter_op_num_threads = {pool}",
+    ),
+    "tensorflow": _Setting(
+        "inter_op_parallelism_threads = 1", "inter_op_parallelism_threads = {threads}"
+    ),
+}
+
+
+def operators_at_once(case: Case) -> Iterator[Finding]:
+    """Find graphs that list scheduling on another number of threads would run sooner."""
+    if Need.INPUTS.unmet(case.trace) is not None:
+        return
+    frameworks = case.tree.attribute("framework").filter(pl.Series(case.is_of(Kind.OP)))
+    settings = [_SETTINGS[name] for name in frameworks.drop_nulls().unique() if name in _SETTINGS]
+    reach = reach_of(case.trace)
+    chosen = _chosen(case, reach)
+    if len(settings) != 1 or chosen is None:
+        return
+    threads, gain = chosen
+    setting = settings[0].one if threads == 1 else settings[0].several
+    fewer = threads < reach.used
+    yield Finding(
+        "operators at once",
+        f"Run {'fewer' if fewer else 'more'} operators at once: "
+        f"{setting.format(threads=threads, pool=threads + 1)}.",
+        f"operators ran on {counted(reach.used, 'thread')}; list scheduling needs "
+        f"{duration(reach.latency_ns[reach.used])} on that many, and "
+        f"{duration(reach.latency_ns[threads])} on {threads}; "
+        f"the longest path by data takes {duration(reach.path_ns)}",
+        gain,
+        case.latency(np.zeros(1, np.int64))[1],
+        "as if operators took no longer than now; "
+        + ("less what lies around them" if fewer else "at most: others may use the cores"),
+        "xsp analyze FILE parallelism, then the same with that setting",
+    )
+
+
+def _chosen(case: Case, reach: Reach) -> tuple[int, float] | None:
+    """Return the number of threads that gains most, and the gain; None where none gains.
+
+    No more operators run at once than there are cores for the threads of each. Fewer threads are
+    compared with what was measured: list scheduling never needs longer for more of them.
+    """
+    environment = case.trace.metadata.get("environment") or {}
+    cores = environment.get("usable_cores") or 1
+    of_tensorflow = (environment.get("frameworks") or {}).get("tensorflow") or {}
+    of_node = case.tree.attribute("threads", pl.Int64).filter(pl.Series(case.is_of(Kind.OP))).max()
+    each = of_node or of_tensorflow.get("threads") or cores
+    now = reach.latency_ns[reach.used]
+    gains = {
+        threads: (reach.measured_ns if threads < reach.used else now) - time
+        for threads, time in reach.latency_ns.items()
+        if threads < reach.used or reach.used < threads <= cores / each
+    }
+    best = max(gains, key=gains.__getitem__, default=None)
+    return None if best is None else (best, gains[best])
