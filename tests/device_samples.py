@@ -27,6 +27,8 @@ _FIELDS: dict[str, Any] = {
     "destination": pl.String,
     "transfer_bytes": pl.Int64,
     "direction": pl.String,
+    "node": pl.String,
+    "inputs": pl.List(pl.String),
 }
 
 Row = dict[str, Any]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import polars as pl
 import pytest
 from graph_executor import Operator, execute, op_row, random_graph, traced, with_run
@@ -14,7 +15,11 @@ from samples import op, pipeline
 from samples import trace as sample
 
 import xsp
-from xsp.analyses import parallelism, scheduling
+from xsp.analyses import critical_path, parallelism, scheduling
+from xsp.answer.analyses.dataflow.graph import graph_runs
+from xsp.answer.analyses.device.path.graph import graph_of
+from xsp.answer.analyses.device.path.longest_path import in_order, reached
+from xsp.answer.analyses.tree import Tree
 
 SEEDS = st.integers(0, 10_000)
 
@@ -161,3 +166,22 @@ def test_sums_of_several_calls_are_no_run_of_a_graph() -> None:
     rows = [row(None, "region", "step", 9), op_row(Operator("a", [], 9), calls=3)]
     with pytest.raises(xsp.AnalysisError, match="measure one call of a graph"):
         scheduling(trace_of(rows))
+
+
+@given(SEEDS, st.integers(1, 4), st.sampled_from([0, 3, 100]))
+def test_the_critical_path_follows_the_data(seed: int, threads: int, slowest_ns: int) -> None:
+    chance = random.Random(seed)
+    trace = traced(execute(random_graph(chance, 30), threads, chance, slowest_ns), around_ns=7)
+    graph = graph_of(Tree.of(trace), graph_runs(trace))
+    points, order = in_order(graph.points)
+    assert np.array_equal(points.cross, graph.points.cross)
+    times = (each[:, None].astype(np.float64) for each in (points.weight, points.delay))
+    known = (points.weight > 0) | (points.cross >= 0)  # others are marks that nothing waits for
+    assert np.array_equal(reached(points, order, *times)[known, 0], points.time[known])
+    table = critical_path(trace)
+    kinds = table.filter(pl.col("name").is_null())
+    assert kinds["time_ns"].sum() == trace.spans["end_ns"].max()
+    assert set(kinds["kind"]) <= {"region", "op", "data", "executor"}
+    gained = table.drop_nulls("gain_ns")
+    assert (gained["gain_ns"] >= 0).all()
+    assert (gained["gain_ns"] <= gained["time_ns"]).all()

@@ -52,6 +52,38 @@ def test_it_leads_through_launch_and_kernel_to_the_synchronization() -> None:
     }
 
 
+def node(start: int, end: int, name: str, *inputs: str, thread: int = 1) -> Row:
+    told = {"node": name, "inputs": list(inputs), "thread": thread}
+    return host("op", f"Gemm {name}", start, end, **told)
+
+
+def test_an_operator_of_a_graph_waits_for_its_last_input_on_another_thread() -> None:
+    operators = [
+        node(0, 40, "a", thread=2),
+        node(0, 30, "b", thread=3),
+        node(45, 90, "c", "a", "b", thread=3),
+    ]
+    found = kinds(timeline(100, *operators))
+    assert found == {"op": (85, 85.0), "region": (10, 10.0), "data": (5, 5.0)}
+
+
+def test_an_operator_whose_inputs_were_there_waits_for_its_thread_and_the_executor() -> None:
+    operators = [
+        node(0, 40, "a", thread=2),
+        node(0, 10, "b", thread=3),
+        node(43, 90, "c", "b", thread=2),
+    ]
+    found = kinds(timeline(100, *operators))
+    assert found == {"op": (87, 87.0), "region": (10, 10.0), "executor": (3, 3.0)}
+
+
+def test_between_operators_of_one_thread_lies_the_executor_also_where_layers_begin() -> None:
+    layer = [host("layer", "fc", 5, 20), host("layer", "act", 24, 60)]
+    inside = [node(5, 20, "a") | {"inside": 1}, node(24, 60, "b", "a") | {"inside": 2}]
+    found = kinds(timeline(70, *layer, *inside))
+    assert found == {"op": (51, 51.0), "region": (15, 15.0), "executor": (4, 4.0)}
+
+
 def test_what_runs_beside_it_limits_the_gain() -> None:
     calls = [call(0, 5, 1), call(5, 10, 2), synchronize(10, 90)]
     reduce = work(10, 70, 2, stream=8, name="ncclDevKernel_AllReduce")

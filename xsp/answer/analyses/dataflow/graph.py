@@ -10,7 +10,6 @@ import polars as pl
 
 from xsp.answer.analyses.tree import Tree
 from xsp.level import Kind
-from xsp.matching import Ints
 from xsp.trace import Trace
 
 
@@ -152,8 +151,3 @@ def _timeline(trace: Trace, tree: Tree) -> pl.DataFrame:
     return tree.spans.select("thread", row=pl.int_range(pl.len()), start=start, end=end).select(
         "row", *columns
     )
-
-
-def places_of(run: GraphRun) -> Ints:
-    """Return the rows of a run's operators as an array."""
-    return np.array(run.row, np.int64)

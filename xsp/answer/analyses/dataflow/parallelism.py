@@ -26,7 +26,7 @@ _COLUMNS = {
 }
 _TENTH = 0.1  # of the measured latency, by which a forecast may miss
 _CLOSE = 1.01  # times the longest path: more threads are not worth a row
-_MOST = 64
+_MOST = 16  # threads that a row is for
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ def scheduling(trace: Trace) -> pl.DataFrame:
     Raises:
         AnalysisError: The trace has no inputs of operators.
     """
-    names = Tree.of(trace).spans["name"]
+    names = Tree.of(trace).spans["name"].to_list()
     rows = [
         (names[run.row[at]], run.node[at], ready, wait, None if other is None else run.node[other])
         for run in graph_runs(trace)
@@ -85,6 +85,7 @@ def waits(run: GraphRun) -> Iterator[tuple[float, float, int | None]]:
         lane.operators.append(at)
         lane.starts.append(begin)
         lane.ends.append(begin + latency)
+        lane.lengths.append(latency)
         lane.busy.append(lane.busy[-1] + latency)
 
 
@@ -95,6 +96,7 @@ class _Lane:
     operators: list[int] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
+    lengths: list[float] = field(default_factory=list)
     busy: list[float] = field(default_factory=lambda: [0.0])
 
     def behind(self, ready: float, begin: float) -> int | None:
@@ -104,7 +106,8 @@ class _Lane:
             return None
         early = max(ready - self.starts[since], 0.0)
         idle = begin - ready - (self.busy[-1] - self.busy[since] - early)
-        some = range(max(since, len(self.ends) - _FARTHEST), len(self.ends))
-        longest = max(some, key=lambda at: self.ends[at] - max(self.starts[at], ready))
-        most = self.ends[longest] - max(self.starts[longest], ready)
-        return self.operators[longest] if most > idle else None
+        recent = max(since, len(self.ends) - _FARTHEST)
+        lengths = self.lengths[recent:]
+        lengths[0] -= early if recent == since else 0.0
+        most = max(lengths)
+        return self.operators[recent + lengths.index(most)] if most > idle else None
