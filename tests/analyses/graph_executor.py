@@ -87,8 +87,8 @@ def traced(operators: Sequence[Operator], around_ns: int = 0, **metadata: Any) -
 
 def op_row(each: Operator, parent: int = 0, **more: Any) -> Any:
     place = {"start_ns": each.start_ns, "end_ns": each.end_ns, "thread": each.thread + 1}
-    told = {"node": each.name, "inputs": each.inputs, "framework": "onnxruntime"}
-    return row(parent, "op", "Gemm", each.latency_ns, **place, **told, **more)
+    told = {"node": each.name, "inputs": each.inputs, "framework": "onnxruntime"} | more
+    return row(parent, "op", "Gemm", each.latency_ns, **place, **told)
 
 
 def with_run(trace: Trace, scale: int, lost: Sequence[str] = ()) -> Trace:

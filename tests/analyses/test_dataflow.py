@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +16,7 @@ from samples import op, pipeline
 from samples import trace as sample
 
 import xsp
-from xsp.analyses import critical_path, parallelism, scheduling
+from xsp.analyses import advice, critical_path, parallelism, scheduling
 from xsp.answer.analyses.dataflow.graph import graph_runs
 from xsp.answer.analyses.device.path.graph import graph_of
 from xsp.answer.analyses.device.path.longest_path import in_order, reached
@@ -181,7 +182,44 @@ def test_the_critical_path_follows_the_data(seed: int, threads: int, slowest_ns:
     table = critical_path(trace)
     kinds = table.filter(pl.col("name").is_null())
     assert kinds["time_ns"].sum() == trace.spans["end_ns"].max()
-    assert set(kinds["kind"]) <= {"region", "op", "data", "executor"}
+    assert set(kinds["kind"]) <= {"region", "op", "data", "executor", "thread"}
     gained = table.drop_nulls("gain_ns")
     assert (gained["gain_ns"] >= 0).all()
     assert (gained["gain_ns"] <= gained["time_ns"]).all()
+
+
+def branched(framework: str, used: int, idle_ns: int = 0, **more: Any) -> xsp.Trace:
+    """Return four operators that take nothing, of 1 ms each, on some threads, the last one late."""
+    chance = random.Random(0)
+    ran = execute([Operator(f"n{at}", [], 1_000_000) for at in range(4)], used, chance)
+    ran[-1].start_ns += idle_ns
+    rows = [op_row(each, framework=framework, **more) for each in ran]
+    whole = max(each.end_ns for each in ran)
+    ends = {"latency_low_ns": whole - 100_000.0, "latency_high_ns": whole + 100_000.0}
+    return trace_of([row(None, "region", "step", whole, **ends), *rows], environment=ENVIRONMENT)
+
+
+ENVIRONMENT = {"usable_cores": 4.0, "frameworks": {"tensorflow": {"threads": 2}}}
+
+
+def at_once(trace: xsp.Trace) -> list[tuple[str, float]]:
+    found = advice(trace).filter(pl.col("rule") == "operators at once")
+    return found.select("advice", "gain_ns").rows()
+
+
+def test_more_threads_are_advised_as_far_as_there_are_cores_for_them() -> None:
+    parallel = "Run more operators at once: execution_mode = ORT_PARALLEL with inter_op_num_threads"
+    assert at_once(branched("onnxruntime", 1, threads=1)) == [(f"{parallel} = 5.", 3e6)]
+    assert at_once(branched("onnxruntime", 1, threads=2)) == [(f"{parallel} = 3.", 2e6)]
+    assert at_once(branched("onnxruntime", 1, threads=4)) == []
+    more = "Run more operators at once: inter_op_parallelism_threads = 2."
+    assert at_once(branched("tensorflow", 1)) == [(more, 2e6)]
+    assert at_once(branched("tensorflow", 2)) == []
+    assert at_once(branched("jax", 1)) == []  # has no such setting
+
+
+def test_fewer_threads_are_advised_where_more_took_longer_than_one_would() -> None:
+    fewer = "Run fewer operators at once: execution_mode = ORT_SEQUENTIAL."
+    slow = branched("onnxruntime", 4, idle_ns=5_000_000, threads=1)
+    assert at_once(slow) == [(fewer, 2e6)]
+    assert at_once(branched("onnxruntime", 4, idle_ns=3_050_000, threads=1)) == []  # is noise

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, Generic, ParamSpec
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 from polars import selectors
 
 from xsp.delivery import bound
@@ -96,10 +98,20 @@ def _knows(name: str) -> Callable[[pl.DataFrame], bool]:
     return lambda spans: bool(attribute_column(spans, name, pl.Float64).count())
 
 
+def graph_operators(spans: pl.DataFrame) -> NDArray[np.bool_]:
+    """Return which spans are one run each of an operator that a graph has a name for."""
+    names = [attribute_column(spans, name, pl.String) for name in ("node", "hlo_op")]
+    single = attribute_column(spans, "calls", pl.Int64).fill_null(1) == 1
+    of_host = (spans["kind"] == Kind.OP.value) & spans["device"].is_null()
+    found: NDArray[np.bool_] = (
+        of_host & single & (names[0].is_not_null() | names[1].is_not_null())
+    ).to_numpy()
+    return found
+
+
 def _inputs(spans: pl.DataFrame) -> bool:
     known = attribute_column(spans, "inputs", pl.List(pl.String)).is_not_null()
-    single = attribute_column(spans, "calls", pl.Int64).fill_null(1) == 1
-    return bool((known & single).any())
+    return bool((known & pl.Series(graph_operators(spans))).any())
 
 
 _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {

@@ -15,6 +15,8 @@ import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Records, Request
+from xsp_levels.framework.dataflow import inputs_that_ran
+from xsp_levels.framework.hlo import Instruction, Module, operands_of
 from xsp_levels.framework.jax.provider import Jax
 
 FRAMEWORK = Request(frozenset({Kind.REGION, Kind.LAYER, Kind.OP}))
@@ -189,3 +191,36 @@ def test_a_program_that_imports_jax_in_the_block_is_watched_and_others_never_imp
     )
     assert done.returncode == 0, done.stderr
     assert "<lambda> 3" in done.stdout
+
+
+def test_operators_tell_whose_results_they_take(recorded: tuple[Records, tuple[int, int]]) -> None:
+    ops = Jax().spans(recorded[0]).filter(pl.col("kind") == "op")
+    found = dict(ops.select("attr.hlo_op", "attr.inputs").iter_rows())
+    taken = {each for sources in found.values() for each in sources}
+    assert taken <= found.keys()
+    assert [] in found.values()  # the first product takes what it is given alone
+    (last,) = found.keys() - taken
+    way, rest = {last}, [last]
+    while rest:
+        rest += (more := set(found[rest.pop()]) - way)
+        way |= more
+    assert way == found.keys()
+
+
+def test_what_a_call_takes_is_what_its_computation_takes() -> None:
+    def instruction(name: str, opcode: str, operands: tuple[int, ...] = (), **more: Any) -> Any:
+        return Instruction(name, opcode, "", (), operands, more.get("called", ()), 0,
+                           more.get("parameter", 0))  # fmt: skip
+
+    inner = {10: instruction("p", "parameter"), 11: instruction("dot", "dot", (10,))}
+    outer = {
+        1: instruction("sine", "sine"),
+        2: instruction("call", "call", (1,), called=(7,)),
+        3: instruction("tanh", "tanh", (2,)),
+    }
+    graph = operands_of(Module("jit_f", {7: inner, 8: outer}, 8, {}))
+    assert inputs_that_ran(graph, {"sine", "dot", "tanh"}) == {
+        "dot": ["sine"],
+        "sine": [],
+        "tanh": ["dot"],
+    }

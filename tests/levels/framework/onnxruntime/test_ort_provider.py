@@ -15,6 +15,8 @@ import polars as pl
 import pytest
 from onnx_models import branches, dense, looped, residual
 
+import xsp
+from xsp.analyses import parallelism, scheduling
 from xsp.clock import SystemClock
 from xsp.errors import ProviderError
 from xsp.level import Kind
@@ -258,3 +260,31 @@ def test_records_without_objects_of_ONNX_Runtime_make_the_same_rows() -> None:  
     assert provider.spans(plain).equals(provider.spans(kept[-1]))
     packed = unpack(provider, pack(provider, kept[-1]))
     assert provider.spans(packed).equals(provider.spans(kept[-1]))
+
+
+def test_nodes_tell_whose_outputs_they_take_and_how_many_threads_they_may_use() -> None:
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = 1
+    made = session(branches(), options)
+    rows, _ = visits(lambda: made.run(None, {"x": X}))
+    nodes = rows.filter(pl.col("kind") == "op")
+    products = [f"/branch{at}/MatMul" for at in range(3)]
+    found = dict(nodes.select("attr.node", "attr.inputs").iter_rows())
+    assert found == {product: [] for product in products} | {"/Sum": products}
+    assert nodes["attr.threads"].to_list() == [1] * 4
+    made = session(residual())
+    rows, _ = visits(lambda: made.run(None, {"x": IMAGE}))
+    nodes = rows.filter(pl.col("kind") == "op").sort("start_ns")
+    assert nodes["attr.threads"].null_count() == nodes.height  # ONNX Runtime chooses
+    before = [[], *([node] for node in nodes["attr.node"][:-1])]
+    told = zip(nodes["attr.inputs"].to_list(), before, strict=True)
+    assert all(set(own) <= set(inputs) for inputs, own in told)  # a chain, with the blocks' layout
+
+
+def test_dataflow_of_a_session_is_told_by_a_whole_measurement() -> None:
+    made = session(branches())
+    trace = xsp.measure(made.run, None, {"x": X}, levels=2, budget=0.5)
+    table = scheduling(trace)
+    assert sorted(table["node"]) == ["/Sum", *(f"/branch{at}/MatMul" for at in range(3))]
+    times = parallelism(trace).filter(~pl.col("used") | pl.col("problem").is_null())
+    assert times["latency_ns"].is_sorted(descending=True)

@@ -10,7 +10,9 @@ import polars as pl
 
 from xsp.answer.analyses.advice.finding import Case, Finding
 from xsp.answer.analyses.contract import Need
+from xsp.answer.analyses.dataflow.graph import graph_runs
 from xsp.answer.analyses.dataflow.parallelism import Reach, reach_of
+from xsp.answer.analyses.dataflow.scheduling import waits
 from xsp.level import Kind
 from xsp.text import counted, duration
 
@@ -58,8 +60,8 @@ def operators_at_once(case: Case) -> Iterator[Finding]:
         f"the longest path by data takes {duration(reach.path_ns)}",
         gain,
         case.latency(np.zeros(1, np.int64))[1],
-        "as if operators took no longer than now; "
-        + ("less what lies around them" if fewer else "at most: others may use the cores"),
+        "at most: as if operators took no longer than now"
+        + ("" if fewer else ", and nothing else used the cores"),
         "xsp analyze FILE parallelism, then the same with that setting",
     )
 
@@ -67,19 +69,27 @@ def operators_at_once(case: Case) -> Iterator[Finding]:
 def _chosen(case: Case, reach: Reach) -> tuple[int, float] | None:
     """Return the number of threads that gains most, and the gain; None where none gains.
 
-    No more operators run at once than there are cores for the threads of each. Fewer threads are
-    compared with what was measured: list scheduling never needs longer for more of them.
+    No more operators run at once than there are cores for the threads of each. One thread, which
+    needs no pool, gains where operators and the executor's time between them take longer than the
+    work: list scheduling alone never says so.
     """
     environment = case.trace.metadata.get("environment") or {}
     cores = environment.get("usable_cores") or 1
     of_tensorflow = (environment.get("frameworks") or {}).get("tensorflow") or {}
-    of_node = case.tree.attribute("threads", pl.Int64).filter(pl.Series(case.is_of(Kind.OP))).max()
-    each = of_node or of_tensorflow.get("threads") or cores
+    of_nodes = case.tree.attribute("threads", pl.Int64).filter(pl.Series(case.is_of(Kind.OP)))
+    each = max(of_nodes.drop_nulls().to_list(), default=0) or of_tensorflow.get("threads") or cores
     now = reach.latency_ns[reach.used]
     gains = {
-        threads: (reach.measured_ns if threads < reach.used else now) - time
+        threads: now - time
         for threads, time in reach.latency_ns.items()
-        if threads < reach.used or reach.used < threads <= cores / each
+        if reach.used < threads <= cores / each
+        and threads > of_tensorflow.get("operators_at_once", 0)
     }
+    if reach.used > 1:
+        took = 0.0
+        for run in graph_runs(case.trace):
+            told = zip(waits(run), run.latency_ns, strict=True)
+            took += max(ready + wait + own for (ready, wait, _), own in told)
+        gains[1] = min(took, reach.measured_ns) - reach.latency_ns[1]
     best = max(gains, key=gains.__getitem__, default=None)
     return None if best is None else (best, gains[best])

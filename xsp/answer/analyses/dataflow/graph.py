@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import polars as pl
 
+from xsp.answer.analyses.contract import graph_operators
 from xsp.answer.analyses.tree import Tree
 from xsp.level import Kind
 from xsp.trace import Trace
@@ -56,8 +57,7 @@ def named_operators(tree: Tree) -> pl.DataFrame:
         `row`, `name` (of the node), `inputs`, and `owner` (a row: its own, for outermost ones).
     """
     node = pl.select(pl.coalesce(tree.attribute("node"), tree.attribute("hlo_op"))).to_series()
-    named = tree.is_of(Kind.OP) & node.is_not_null().to_numpy()
-    named &= tree.spans["device"].is_null().to_numpy()
+    named = graph_operators(tree.spans)
     rows, above = np.flatnonzero(named), tree.nearest(named)
     owner = rows.copy()
     while (inner := above[owner] >= 0).any():

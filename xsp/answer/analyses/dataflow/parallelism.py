@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -60,7 +61,7 @@ def parallelism(trace: Trace) -> pl.DataFrame:
     """
     reach = reach_of(trace)
     work = reach.latency_ns[1]
-    times: dict[int | None, float] = {**reach.latency_ns, None: reach.path_ns}
+    times: list[tuple[int | None, float]] = [*reach.latency_ns.items(), (None, reach.path_ns)]
     rows = [
         {
             "threads": threads,
@@ -71,9 +72,9 @@ def parallelism(trace: Trace) -> pl.DataFrame:
             "measured_ns": reach.measured_ns if threads == reach.used else None,
             "problem": _problem(reach) if threads == reach.used else None,
         }
-        for threads, time in times.items()
+        for threads, time in times
     ]
-    schema = dict.fromkeys(_COLUMNS, pl.Float64)
+    schema: dict[str, Any] = dict.fromkeys(_COLUMNS, pl.Float64)
     schema |= {"threads": pl.Int64, "used": pl.Boolean, "problem": pl.String}
     return pl.DataFrame(rows, schema=schema)
 
@@ -86,7 +87,7 @@ def reach_of(trace: Trace) -> Reach:
 def _reach(trace: Trace) -> Reach:
     runs = graph_runs(trace)
     path = sum(longest_path(run.latency_ns, run.inputs) for run in runs)
-    used = max(len(set(run.thread)) for run in runs)
+    used = max((len(set(run.thread)) for run in runs), default=1)
     lists = [ListScheduling(run.latency_ns, run.inputs) for run in runs]
     found = {1: float(sum(sum(run.latency_ns) for run in runs))}
     threads = 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import polars as pl
 
@@ -46,8 +47,8 @@ def scheduling(trace: Trace) -> pl.DataFrame:
         for run in graph_runs(trace)
         for at, (ready, wait, other) in enumerate(waits(run))
     ]
-    schema = dict.fromkeys(("name", "node", "ready_ns", "wait_ns", "behind"), pl.String)
-    schema |= dict.fromkeys(("ready_ns", "wait_ns"), pl.Float64)
+    schema: dict[str, Any] = {"name": pl.String, "node": pl.String, "ready_ns": pl.Float64}
+    schema |= {"wait_ns": pl.Float64, "behind": pl.String}
     table = pl.DataFrame(rows, schema=schema, orient="row")
     return (
         table.group_by("name", "node", maintain_order=True)

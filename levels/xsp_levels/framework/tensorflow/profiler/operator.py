@@ -183,7 +183,7 @@ def _xla_graphs(table: pl.DataFrame, space: bytes) -> dict[str, dict[str, Sequen
     """Return the operands of each instruction, by XLA's module and the instruction's name."""
     if not (table["sort"] == "xla").any():
         return {}
-    return {module.name: operands_of(module) for module in _modules(space)}
+    return {module.name: {**operands_of(module)} for module in _modules(space)}
 
 
 # Makes rows and sentences about functions that were traced to graphs anew.
