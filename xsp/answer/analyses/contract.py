@@ -61,7 +61,7 @@ class Need(Enum):
     INPUTS = (
         "known inputs of operators",
         "measure one call of a graph of ONNX Runtime, TensorFlow or JAX with levels=2 or more; "
-        "operators of eager PyTorch begin when they are called, so that none waits for a thread",
+        "no operator of eager PyTorch waits for a thread",
     )
     MEMORY = ("allocations", "measure with levels=2 or more: operators record what they allocate")
 
