@@ -2,7 +2,8 @@
 
 The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) of events.
 `wire` reads protobuf's fields, `scan` those of a million messages at once; `space` finds planes,
-`plane` their lines, `kind` and `stat` what numbers mean, and `event` makes frames of events.
+`plane` their lines, `kind` and `stat` what numbers mean, and `event` makes frames of events. `hlo`
+decodes programs of XLA that a file holds, and `dataflow` finds whose outputs an operator takes.
 
     space = read_space(path.read_bytes())
     host = space.plane("/host:CPU")
@@ -11,9 +12,24 @@ The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) o
 
 from __future__ import annotations
 
+from xsp.xplane.dataflow import INPUTS, inputs_column, inputs_that_ran
 from xsp.xplane.event import Events
+from xsp.xplane.hlo import (
+    BYTES,
+    Frame,
+    Instruction,
+    Module,
+    Shape,
+    modules,
+    operands_of,
+    read_module,
+)
 from xsp.xplane.plane import Metadata, Plane
 from xsp.xplane.space import Space, plane_name, read_space
 from xsp.xplane.wire import fields
 
-__all__ = ["Events", "Metadata", "Plane", "Space", "fields", "plane_name", "read_space"]
+__all__ = [
+    "BYTES", "INPUTS", "Events", "Frame", "Instruction", "Metadata", "Module", "Plane", "Shape",
+    "Space", "fields", "inputs_column", "inputs_that_ran", "modules", "operands_of", "plane_name",
+    "read_module", "read_space",
+]  # fmt: skip

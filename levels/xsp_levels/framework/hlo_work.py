@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from xsp_levels.framework.hlo import Instruction, Module
+from xsp.xplane import Instruction, Module
 
 _ARITHMETIC = ("add", "subtract", "multiply", "divide")
 _CALLING = ("fusion", "call")

@@ -34,7 +34,6 @@ from xsp.provider import (
 )
 from xsp.scope import layered
 from xsp_levels.arming import undone_on_failure
-from xsp_levels.framework.dataflow import inputs_column
 from xsp_levels.framework.onnxruntime.call import (
     Again,
     found_call,
@@ -393,7 +392,11 @@ def _nodes(events: NodeEvents, records: OrtRecords, first: int) -> SpanRows:
         pl.Series("parent_id", parents, dtype=pl.Int64),
         pl.lit(US + events.uncertainty_ns, pl.Int64).alias("uncertainty_ns"),
         pl.lit("onnxruntime").alias("attr.framework"),
-        inputs_column([each.inputs for each in origins]),
+        pl.Series(
+            "attr.inputs",
+            [None if each.inputs is None else list(each.inputs) for each in origins],
+            dtype=pl.List(pl.String),
+        ),
         pl.lit(events.threads, pl.Int64).alias("attr.threads"),
         _texts("attr.scope", (".".join(each.layers) or None for each in origins)),
         _texts("attr.source_ops", (", ".join(each.sources) or None for each in origins)),

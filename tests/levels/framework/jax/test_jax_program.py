@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from xsp_levels.framework.hlo import read_module
+from xsp.xplane import read_module
 from xsp_levels.framework.jax.profiler.program import Layer, Program, describe
 
 DATA = Path(__file__).parents[3] / "data" / "jax"

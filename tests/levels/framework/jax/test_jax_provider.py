@@ -12,11 +12,11 @@ import polars as pl
 import pytest
 
 import xsp
+from xsp.analyses import scheduling
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Records, Request
-from xsp_levels.framework.dataflow import inputs_that_ran
-from xsp_levels.framework.hlo import Instruction, Module, operands_of
+from xsp.xplane import Instruction, Module, inputs_that_ran, operands_of
 from xsp_levels.framework.jax.provider import Jax
 
 FRAMEWORK = Request(frozenset({Kind.REGION, Kind.LAYER, Kind.OP}))
@@ -224,3 +224,18 @@ def test_what_a_call_takes_is_what_its_computation_takes() -> None:
         "sine": [],
         "tanh": ["dot"],
     }
+
+
+def test_a_file_of_the_profiler_tells_the_inputs_of_operators_as_well(
+    net: Any, batch: Any, tmp_path: Path
+) -> None:
+    net(batch).block_until_ready()
+    with jax.profiler.trace(str(tmp_path)):
+        net(batch).block_until_ready()
+    (file,) = tmp_path.rglob("*.xplane.pb")
+    table = scheduling(xsp.load(file))
+    assert table.height > 2
+    assert (table["wait_ns"] >= 0).all()
+    spans = xsp.load(file).spans.unnest("attributes").filter(pl.col("inputs").is_not_null())
+    assert set(spans["inputs"].explode().drop_nulls()) <= set(spans["hlo_op"])
+    assert spans["inputs"].list.len().sum() > 0

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from xsp_levels.framework.hlo import Module, read_module
+from xsp.xplane import Module, read_module
 from xsp_levels.framework.hlo_work import flops
 from xsp_levels.framework.jax.profiler.program import OPTIMIZER, Operator, describe
 

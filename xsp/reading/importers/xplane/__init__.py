@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +26,15 @@ from xsp.reading.importers.xplane.host import host_rows
 from xsp.reading.importers.xplane.layer import in_layers, program_calls
 from xsp.text import counted
 from xsp.warning import TraceWarning
-from xsp.xplane import plane_name, read_space
+from xsp.xplane import (
+    Space,
+    inputs_column,
+    inputs_that_ran,
+    modules,
+    operands_of,
+    plane_name,
+    read_space,
+)
 
 _FIRST_PLANES = (b"/host:", b"/device:", b"#Chip", b"Task Environment")  # how their names begin
 _HOSTS = ("/host:CPU", "/host:CUPTI", "/host:ROCTRACER")  # planes with the threads of a process
@@ -69,6 +78,8 @@ class XPlane:
             elif plane.name not in _FACTS:
                 space.left.unknown[plane.name] += sum(plane.lines["events"].to_list())
             space.stats[plane.name] = plane.stats
+        if not space.devices:
+            space.programs = _programs(found)
         if space.cut and not space.planes:
             raise TraceFormatError(
                 f"{source.path} is cut short or damaged: none of its planes is whole"
@@ -89,6 +100,7 @@ class _Space:
         devices: What each device did.
         left: What was left out.
         stats: What the planes say of themselves, by the plane's name.
+        programs: Operands of XLA's instructions, by module; of files without devices alone.
     """
 
     python: bool
@@ -99,6 +111,7 @@ class _Space:
     devices: list[DevicePlane] = field(default_factory=list)
     left: LeftOut = field(default_factory=LeftOut)
     stats: dict[str, dict[str, Any]] = field(default_factory=dict)
+    programs: dict[str, dict[str, list[str]]] = field(default_factory=dict)
 
 
 def _recording(space: _Space) -> Recording:
@@ -110,7 +123,7 @@ def _recording(space: _Space) -> Recording:
         )
         hlo_ops = frozenset(name for names in told for name in names.drop_nulls().unique())
         rows, steps = host_rows(pl.concat(space.hosts), hlo_ops, space.left)
-        rows = in_layers(rows, steps)
+        rows = in_layers(_with_inputs(rows, space.programs), steps)
     launched = (rows["kind"] == Kind.LAUNCH.value).any()
     if not (steps.height or launched):
         steps = _device_steps(space.devices)
@@ -137,6 +150,24 @@ def _recording(space: _Space) -> Recording:
         unix_ns=unix_ns,
         host=space.hostnames[0] if space.hostnames else "",
     )
+
+
+def _programs(space: Space) -> dict[str, dict[str, list[str]]]:
+    """Return the operands of each instruction; without programs of which several bear one name."""
+    found = list(modules(space))
+    names = Counter(module.name for module in found)
+    return {each.name: operands_of(each) for each in found if names[each.name] == 1}
+
+
+def _with_inputs(rows: SpanRows, programs: Mapping[str, Mapping[str, Sequence[str]]]) -> SpanRows:
+    """Return rows with the inputs of operators that XLA ran on the host's threads."""
+    if not programs or "attr.hlo_op" not in rows.columns:
+        return rows
+    keys = rows.select("attr.hlo_module", "attr.hlo_op")
+    ran = dict(keys.drop_nulls().group_by("attr.hlo_module").agg("attr.hlo_op").iter_rows())
+    known = {name: inputs_that_ran(programs.get(name, {}), names) for name, names in ran.items()}
+    told = [known.get(module, {}).get(name) for module, name in keys.iter_rows()]
+    return rows.with_columns(inputs_column(told))
 
 
 def _device_steps(devices: list[DevicePlane]) -> SpanRows:

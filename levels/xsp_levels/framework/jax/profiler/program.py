@@ -11,7 +11,7 @@ from functools import reduce
 from itertools import takewhile
 from operator import or_
 
-from xsp_levels.framework.hlo import Frame, Instruction, Module, Shape, operands_of
+from xsp.xplane import Frame, Instruction, Module, Shape, operands_of
 from xsp_levels.framework.hlo_work import flops, main_flops
 from xsp_levels.framework.jax.profiler.scope import BACKWARD, Scope, parse
 

@@ -15,9 +15,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.scope import layered
-from xsp.xplane import read_space
-from xsp_levels.framework.dataflow import inputs_column, inputs_that_ran
-from xsp_levels.framework.hlo import Shape
+from xsp.xplane import Shape, inputs_column, inputs_that_ran, read_space
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
 from xsp_levels.framework.jax.profiler.program import (
     Operator,

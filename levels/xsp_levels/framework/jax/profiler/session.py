@@ -16,8 +16,7 @@ from typing import Any
 import polars as pl
 
 from xsp.clock import Clock
-from xsp.xplane import read_space
-from xsp_levels.framework.hlo import read_module
+from xsp.xplane import read_module, read_space
 from xsp_levels.framework.jax.profiler.anchor import make_anchors
 from xsp_levels.framework.jax.profiler.program import Program, describe
 from xsp_levels.framework.keras.index import LayerIndex, layer_index

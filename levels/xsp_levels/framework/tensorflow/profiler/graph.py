@@ -11,7 +11,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
 from xsp.scope import CALL, layer_scopes, layered
-from xsp_levels.framework.dataflow import INPUTS, inputs_column, inputs_that_ran
+from xsp.xplane import INPUTS, inputs_column, inputs_that_ran
 from xsp_levels.framework.keras.index import LayerIndex
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by

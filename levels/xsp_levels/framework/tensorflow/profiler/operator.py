@@ -17,8 +17,7 @@ from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.text import element_type
-from xsp.xplane import read_space
-from xsp_levels.framework.hlo import Module, Shape, operands_of, read_module
+from xsp.xplane import Module, Shape, modules, operands_of, read_space
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
 from xsp_levels.framework.memory import memory_columns, sorted_allocations
 from xsp_levels.framework.tensorflow.profiler.fusion import Nodes, graphs, with_main
@@ -183,7 +182,7 @@ def _xla_graphs(table: pl.DataFrame, space: bytes) -> dict[str, dict[str, Sequen
     """Return the operands of each instruction, by XLA's module and the instruction's name."""
     if not (table["sort"] == "xla").any():
         return {}
-    return {module.name: {**operands_of(module)} for module in _modules(space)}
+    return {module.name: {**operands_of(module)} for module in modules(read_space(space))}
 
 
 # Makes rows and sentences about functions that were traced to graphs anew.
@@ -285,8 +284,6 @@ def _text(outputs: Any) -> str:
 
 # Finds the node that each XLA instruction was made for, and the instruction's shapes.
 
-_PLANE, _PROGRAM = "/host:metadata", "Hlo Proto"
-
 # The nodes, and the arrays that go in and come out as texts, by module and instruction.
 Made = tuple[str, str, str]
 _NONE: Made = ("", "", "")
@@ -306,7 +303,7 @@ def with_instructions(table: pl.DataFrame, space: bytes) -> pl.DataFrame:
     if not (table["sort"] == "xla").any():
         made = pl.lit(None, pl.String)
         return table.with_columns(origin="node", made=made)
-    known = dict(each for module in _modules(space) for each in _of_module(module))
+    known = dict(each for module in modules(read_space(space)) for each in _of_module(module))
     found = [known.get(key, _NONE) for key in table.select("hlo_module", "hlo_op").iter_rows()]
     node, given, out = zip(*found, strict=True)
     columns = pl.DataFrame(
@@ -319,17 +316,6 @@ def with_instructions(table: pl.DataFrame, space: bytes) -> pl.DataFrame:
         shape=pl.when(of_xla).then(columns["given"]).otherwise("shape"),
         made=pl.when(of_xla).then(columns["out"]),
     )
-
-
-def _modules(space: bytes) -> Iterator[Module]:
-    plane = read_space(space).plane(_PLANE)
-    for each in plane.metadata if plane is not None else ():
-        program = each.stats.get(_PROGRAM)
-        if isinstance(program, bytes):
-            try:
-                yield read_module(program)
-            except ValueError:  # cut short
-                continue
 
 
 def _of_module(module: Module) -> Iterator[tuple[tuple[str, str], Made]]:

@@ -9,11 +9,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from xsp.xplane import fields
+from xsp.xplane.space import Space
+from xsp.xplane.wire import fields
 
 Value = int | memoryview
 _Fields = Mapping[int, list[Value]]
 
+_PLANE, _PROGRAM = "/host:metadata", "Hlo Proto"  # where a file holds programs
 _MODULE = 1  # a field of HloProto
 _NAME, _COMPUTATIONS, _ENTRY, _FRAMES = 1, 3, 6, 17  # of HloModuleProto
 _INSTRUCTIONS, _COMPUTATION_ID = 2, 5  # of HloComputationProto
@@ -159,6 +161,18 @@ def read_module(proto: bytes) -> Module:
         computations[_number(of, _COMPUTATION_ID)] = dict(map(_instruction, of[_INSTRUCTIONS]))
     frames = _frames(_message(_first(module, _FRAMES)))
     return Module(_text(module, _NAME), computations, _number(module, _ENTRY), frames)
+
+
+def modules(space: Space) -> Iterator[Module]:
+    """Yield the programs that a file holds; those that are cut short are left out."""
+    plane = space.plane(_PLANE)
+    for each in plane.metadata if plane is not None else ():
+        program = each.stats.get(_PROGRAM)
+        if isinstance(program, bytes):
+            try:
+                yield read_module(program)
+            except ValueError:
+                continue
 
 
 def operands_of(module: Module) -> dict[str, list[str]]:
