@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import polars as pl
-
-INPUTS = "attr.inputs"
-_TEXTS = pl.List(pl.String)
 
 
 def inputs_that_ran(
@@ -41,6 +39,15 @@ def inputs_that_ran(
     return found
 
 
-def inputs_column(values: Sequence[Sequence[str] | None]) -> pl.Series:
-    """Return the column `attr.inputs`; null where an operator's inputs are not known."""
-    return pl.Series(INPUTS, [None if each is None else list(each) for each in values], _TEXTS)
+def inputs_of(keys: pl.DataFrame, graphs: Mapping[Any, Mapping[str, Sequence[str]]]) -> pl.Series:
+    """Return the column `attr.inputs` of operators; null where no graph has the operator.
+
+    Args:
+        keys: The graph of each operator, and its node there.
+        graphs: Names of the nodes that each node takes something of, by graph and node.
+    """
+    graph, node = keys.columns
+    ran = keys.drop_nulls().group_by(graph).agg(node).iter_rows()
+    known = {name: inputs_that_ran(graphs.get(name, {}), nodes) for name, nodes in ran}
+    told = [known.get(of, {}).get(name) for of, name in keys.iter_rows()]
+    return pl.Series("attr.inputs", told, dtype=pl.List(pl.String))

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,7 @@ from xsp.text import counted
 from xsp.warning import TraceWarning
 from xsp.xplane import (
     Space,
-    inputs_column,
-    inputs_that_ran,
+    inputs_of,
     modules,
     operands_of,
     plane_name,
@@ -123,7 +122,10 @@ def _recording(space: _Space) -> Recording:
         )
         hlo_ops = frozenset(name for names in told for name in names.drop_nulls().unique())
         rows, steps = host_rows(pl.concat(space.hosts), hlo_ops, space.left)
-        rows = in_layers(_with_inputs(rows, space.programs), steps)
+        if space.programs and rows.height:
+            keys = rows.select("attr.hlo_module", "attr.hlo_op")
+            rows = rows.with_columns(inputs_of(keys, space.programs))
+        rows = in_layers(rows, steps)
     launched = (rows["kind"] == Kind.LAUNCH.value).any()
     if not (steps.height or launched):
         steps = _device_steps(space.devices)
@@ -157,17 +159,6 @@ def _programs(space: Space) -> dict[str, dict[str, list[str]]]:
     found = list(modules(space))
     names = Counter(module.name for module in found)
     return {each.name: operands_of(each) for each in found if names[each.name] == 1}
-
-
-def _with_inputs(rows: SpanRows, programs: Mapping[str, Mapping[str, Sequence[str]]]) -> SpanRows:
-    """Return rows with the inputs of operators that XLA ran on the host's threads."""
-    if not programs or "attr.hlo_op" not in rows.columns:
-        return rows
-    keys = rows.select("attr.hlo_module", "attr.hlo_op")
-    ran = dict(keys.drop_nulls().group_by("attr.hlo_module").agg("attr.hlo_op").iter_rows())
-    known = {name: inputs_that_ran(programs.get(name, {}), names) for name, names in ran.items()}
-    told = [known.get(module, {}).get(name) for module, name in keys.iter_rows()]
-    return rows.with_columns(inputs_column(told))
 
 
 def _device_steps(devices: list[DevicePlane]) -> SpanRows:

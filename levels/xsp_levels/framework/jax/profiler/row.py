@@ -15,7 +15,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.scope import layered
-from xsp.xplane import Shape, inputs_column, inputs_that_ran, read_space
+from xsp.xplane import Shape, inputs_of, read_space
 from xsp_levels.framework.jax.profiler.anchor import find_anchors
 from xsp_levels.framework.jax.profiler.program import (
     Operator,
@@ -61,8 +61,9 @@ def operator_rows(records: OperatorRecords) -> SpanRows:
     # Python's number of each operator's thread; of XLA's own threads the profiler's.
     line = ops["line_id"]
     threads = line.replace_strict(caller, default=line, return_dtype=pl.Int64)
+    operands = {program.number: program.operands for program in records.programs}
     rows = _rows(ops, found, caller).with_columns(
-        _inputs(ops, programs),
+        inputs_of(ops.select("program_id", "hlo_op"), operands),
         start_ns=pl.Series(alignment.convert(ops["start_ns"].to_numpy())),
         end_ns=pl.Series(alignment.convert(ended)),
         thread=lanes(ops, threads, ended),
@@ -135,18 +136,6 @@ def _rows(
             **_facts(operators),
         }
     )
-
-
-def _inputs(ops: pl.DataFrame, programs: Mapping[int, Program]) -> pl.Series:
-    """Return the operators whose results each operator takes; null where no program is known."""
-    keys = ops.select("program_id", "hlo_op")
-    ran = dict(keys.drop_nulls().group_by("program_id").agg("hlo_op").iter_rows())
-    known = {
-        number: inputs_that_ran(programs[number].operands, names)
-        for number, names in ran.items()
-        if number in programs
-    }
-    return inputs_column([known.get(number, {}).get(name) for number, name in keys.iter_rows()])
 
 
 def _facts(operators: Sequence[Operator]) -> dict[str, pl.Series]:

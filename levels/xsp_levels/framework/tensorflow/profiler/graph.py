@@ -11,7 +11,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
 from xsp.scope import CALL, layer_scopes, layered
-from xsp.xplane import INPUTS, inputs_column, inputs_that_ran
+from xsp.xplane import inputs_of
 from xsp_levels.framework.keras.index import LayerIndex
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
@@ -65,7 +65,9 @@ def in_layers(  # noqa: PLR0913
     columns = {name: column.filter(kept) for name, column in columns.items()}
     table = table.with_columns(early).filter(kept)
     phases = [_BACKWARD if is_backward(node) else None for node in table["origin"].to_list()]
-    columns = {**columns, **_fused(table, named), INPUTS: _inputs(table, graphs)}
+    of_xla = pl.col("sort") == "xla"
+    keys = table.select(graph=pl.when(of_xla).then("hlo_module").otherwise("function"), node="node")
+    columns = {**columns, **_fused(table, named), "attr.inputs": inputs_of(keys, graphs)}
     rows = _rows(table, phases, columns)
     found = layered(
         rows,
@@ -139,15 +141,6 @@ def _fused(table: pl.DataFrame, named: _Named) -> dict[str, pl.Series]:
         paths = dict.fromkeys(path for path in others if path != own[: len(path)])
         found.append([".".join(path[1:] or path) for path in paths] or None)
     return {"attr.fused_layers": pl.Series(found, dtype=pl.List(pl.String))}
-
-
-def _inputs(table: pl.DataFrame, graphs: Mapping[str, Mapping[str, Sequence[str]]]) -> pl.Series:
-    """Return the nodes whose outputs operators take; null for nodes that optimizers made."""
-    of_xla = pl.col("sort") == "xla"
-    keys = table.select(graph=pl.when(of_xla).then("hlo_module").otherwise("function"), node="node")
-    ran = dict(keys.drop_nulls().group_by("graph").agg("node").iter_rows())
-    known = {name: inputs_that_ran(graphs.get(name, {}), nodes) for name, nodes in ran.items()}
-    return inputs_column([known.get(graph, {}).get(node) for graph, node in keys.iter_rows()])
 
 
 def node_path(node: str, layers: LayerIndex) -> tuple[str, ...]:
