@@ -12,7 +12,7 @@ decodes programs of XLA that a file holds, and `dataflow` finds whose outputs an
 
 from __future__ import annotations
 
-from xsp.xplane.dataflow import inputs_of, inputs_that_ran
+from xsp.xplane.dataflow import Graph, inputs_of, inputs_that_ran
 from xsp.xplane.event import Events
 from xsp.xplane.hlo import (
     BYTES,
@@ -29,7 +29,7 @@ from xsp.xplane.space import Space, plane_name, read_space
 from xsp.xplane.wire import fields
 
 __all__ = [
-    "BYTES", "Events", "Frame", "Instruction", "Metadata", "Module", "Plane", "Shape",
+    "BYTES", "Events", "Frame", "Graph", "Instruction", "Metadata", "Module", "Plane", "Shape",
     "Space", "fields", "inputs_of", "inputs_that_ran", "modules", "operands_of", "plane_name",
     "read_module", "read_space",
 ]  # fmt: skip

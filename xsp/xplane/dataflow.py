@@ -7,16 +7,18 @@ from typing import Any
 
 import polars as pl
 
+# Names of the nodes that each node takes something of; arguments are left out. None: others run for
+# the node, as for a loop, so that nothing is known of what takes it.
+Graph = Mapping[str, Sequence[str] | None]
 
-def inputs_that_ran(
-    graph: Mapping[str, Sequence[str]], ran: Collection[str]
-) -> dict[str, list[str]]:
+
+def inputs_that_ran(graph: Graph, ran: Collection[str]) -> dict[str, list[str]]:
     """Return the nearest operators before each operator that ran, of those that ran as well.
 
     What was fused into another operator, computed ahead or not recorded is passed through.
 
     Args:
-        graph: Names of the nodes that each node takes something of; arguments are left out.
+        graph: The graph.
         ran: Names of the nodes that ran as operators; those the graph lacks are left out.
 
     >>> graph = {"a": [], "bias": ["a"], "c": ["bias", "weight"]}
@@ -27,24 +29,26 @@ def inputs_that_ran(
     for name in sorted(ran & graph.keys()):
         near: set[str] = set()
         seen: set[str] = set()
-        rest = list(graph[name])
+        rest: list[str] | None = list(graph[name] or ())
         while rest:
             source = rest.pop()
             if source in ran:
                 near.add(source)
             elif source not in seen:
                 seen.add(source)
-                rest += graph.get(source, ())
-        found[name] = sorted(near)
+                further = graph.get(source, ())
+                rest = None if further is None else [*rest, *further]
+        if rest is not None:
+            found[name] = sorted(near)
     return found
 
 
-def inputs_of(keys: pl.DataFrame, graphs: Mapping[Any, Mapping[str, Sequence[str]]]) -> pl.Series:
+def inputs_of(keys: pl.DataFrame, graphs: Mapping[Any, Graph]) -> pl.Series:
     """Return the column `attr.inputs` of operators; null where no graph has the operator.
 
     Args:
         keys: The graph of each operator, and its node there.
-        graphs: Names of the nodes that each node takes something of, by graph and node.
+        graphs: The graphs.
     """
     graph, node = keys.columns
     ran = keys.drop_nulls().group_by(graph).agg(node).iter_rows()

@@ -55,6 +55,22 @@ def test_inputs_lead_through_fused_nodes_variables_and_called_functions() -> Non
     assert any("PartitionedCall/" in node for node in way)
 
 
+def test_inputs_of_what_takes_the_result_of_a_loop_or_a_branch_are_not_known() -> None:
+    @tf.function  # type: ignore[untyped-decorator]
+    def looping(given: Any) -> Any:
+        made = tf.matmul(given, given, name="first")
+        body = (lambda at, value: at < 3, lambda at, value: (at + 1, tf.matmul(value, given)))
+        _, made = tf.while_loop(*body, [0, made])
+        after = tf.matmul(made, made, name="after_loop")
+        ends = (lambda: tf.sin(after), lambda: tf.cos(after))
+        return tf.matmul(tf.cond(given[0, 0] > 0, *ends), after, name="after_branch")
+
+    found = inputs_of(lambda: looping(tf.eye(64)))
+    assert found["first"] == []
+    assert found["after_loop"] is None
+    assert found["after_branch"] is None
+
+
 def test_inputs_of_a_program_that_xla_compiled_are_its_instructions() -> None:
     compiled = tf.function(lambda given: tf.matmul(tf.sin(given @ given), given), jit_compile=True)
     found = inputs_of(lambda: compiled(tf.ones((64, 64))))

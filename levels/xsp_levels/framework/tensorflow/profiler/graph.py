@@ -11,7 +11,7 @@ import polars as pl
 from xsp.level import Kind
 from xsp.provider import Provenance, SpanRows, span_rows
 from xsp.scope import CALL, layer_scopes, layered
-from xsp.xplane import inputs_of
+from xsp.xplane import Graph, inputs_of
 from xsp_levels.framework.keras.index import LayerIndex
 
 _GRADIENT = "gradient_tape"  # outermost scope of what a gradient is computed by
@@ -38,7 +38,7 @@ def in_layers(  # noqa: PLR0913
     columns: Mapping[str, pl.Series],
     layers: LayerIndex,
     ahead: Mapping[str, Mapping[str, str]],
-    graphs: Mapping[str, Mapping[str, Sequence[str]]],
+    graphs: Mapping[str, Graph],
     *,
     brief_left_out: bool = False,
     whole: bool = False,
@@ -52,7 +52,7 @@ def in_layers(  # noqa: PLR0913
         ahead: Nodes that depend on no data, by the function (`parameter_nodes`). They run before
             their layers do, and are in a part of the program called `parameters` or, where a layer
             draws them itself, `random numbers`; reads are left out, and what takes less than 50 us.
-        graphs: Nodes that each node takes something of, by the function, or XLA's module.
+        graphs: Graphs by the function, or XLA's module.
         brief_left_out: Whether the profiler leaves out operators that it knows to be brief.
         whole: Whether it never does, so that only reads are left out.
     """

@@ -17,7 +17,7 @@ from xsp.errors import ProviderError
 from xsp.level import Kind
 from xsp.provider import SpanRows, no_rows, span_rows
 from xsp.text import element_type
-from xsp.xplane import Module, Shape, modules, operands_of, read_space
+from xsp.xplane import Graph, Module, Shape, modules, operands_of, read_space
 from xsp_levels.framework.keras.index import LayerIndex, layer_index
 from xsp_levels.framework.memory import memory_columns, sorted_allocations
 from xsp_levels.framework.tensorflow.profiler.fusion import Nodes, graphs, with_main
@@ -28,6 +28,9 @@ from xsp_levels.framework.tensorflow.profiler.run import innermost
 from xsp_levels.framework.tensorflow.profiler.session import Session, make_range
 from xsp_levels.framework.tensorflow.program.effect import traced_anew
 from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorEvents, AnchorReading, align
+
+# Nodes in whose place the nodes of a branch or of a loop run.
+_CONTROL = re.compile(r"(Stateless)?(If|Case|While)$|For$")
 
 _RIVAL = (
     "operators are missing from the moment TensorFlow's profiler started, because a process can "
@@ -171,18 +174,21 @@ def compile_rows(records: OperatorRecords) -> SpanRows:
     return tracing_rows(read_events(records.space, records.readings))
 
 
-def _sources(known: Mapping[str, Nodes]) -> dict[str, dict[str, Sequence[str]]]:
+def _sources(known: Mapping[str, Nodes]) -> dict[str, Graph]:
     return {
-        function: {name: sources for name, (_, *sources) in nodes.items()}
+        function: {
+            name: None if _CONTROL.match(operator) else sources
+            for name, (operator, *sources) in nodes.items()
+        }
         for function, nodes in known.items()
     }
 
 
-def _xla_graphs(table: pl.DataFrame, space: bytes) -> dict[str, dict[str, Sequence[str]]]:
+def _xla_graphs(table: pl.DataFrame, space: bytes) -> dict[str, Graph]:
     """Return the operands of each instruction, by XLA's module and the instruction's name."""
     if not (table["sort"] == "xla").any():
         return {}
-    return {module.name: {**operands_of(module)} for module in modules(read_space(space))}
+    return {module.name: operands_of(module) for module in modules(read_space(space))}
 
 
 # Makes rows and sentences about functions that were traced to graphs anew.
