@@ -208,9 +208,10 @@ def at_once(trace: xsp.Trace) -> list[tuple[str, float]]:
 
 
 def test_more_threads_are_advised_as_far_as_there_are_cores_for_them() -> None:
-    parallel = "Run more operators at once: execution_mode = ORT_PARALLEL with inter_op_num_threads"
-    assert at_once(branched("onnxruntime", 1, threads=1)) == [(f"{parallel} = 5.", 3e6)]
-    assert at_once(branched("onnxruntime", 1, threads=2)) == [(f"{parallel} = 3.", 2e6)]
+    parallel = "Run more operators at once: execution_mode = ORT_PARALLEL, inter_op_num_threads"
+    streams = "and a stream for each branch in the file session.node_partition_config_file."
+    assert at_once(branched("onnxruntime", 1, threads=1)) == [(f"{parallel} = 5, {streams}", 3e6)]
+    assert at_once(branched("onnxruntime", 1, threads=2)) == [(f"{parallel} = 3, {streams}", 2e6)]
     assert at_once(branched("onnxruntime", 1, threads=4)) == []
     more = "Run more operators at once: inter_op_parallelism_threads = 2."
     assert at_once(branched("tensorflow", 1)) == [(more, 2e6)]

@@ -24,12 +24,13 @@ class _Setting(NamedTuple):
     several: str
 
 
-# In ONNX Runtime the calling thread is one of the pool, and runs no operators (1.32: a pool of two
-# runs them on one thread, of three on two, of four on three).
+# ONNX Runtime 1.32 runs all nodes of a stream on one thread, and those of a device are one stream
+# if no file says otherwise. The calling thread counts as one of the pool, and runs none.
 _SETTINGS: Mapping[str, _Setting] = {
     "onnxruntime": _Setting(
         "execution_mode = ORT_SEQUENTIAL",
-        "execution_mode = ORT_PARALLEL with inter_op_num_threads = {pool}",
+        "execution_mode = ORT_PARALLEL, inter_op_num_threads = {pool}, and a stream for each branch "
+        "in the file session.node_partition_config_file",
     ),
     "tensorflow": _Setting(
         "inter_op_parallelism_threads = 1", "inter_op_parallelism_threads = {threads}"
