@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -16,25 +15,16 @@ from xsp.answer.analyses.dataflow.scheduling import waits
 from xsp.level import Kind
 from xsp.text import counted, duration
 
-
-class _Setting(NamedTuple):
-    """How a framework is told the number of operators that run at once: one, and several."""
-
-    one: str
-    several: str
-
-
 # ONNX Runtime 1.32 runs all nodes of a stream on one thread, and those of a device are one stream
 # if no file says otherwise. The calling thread counts as one of the pool, and runs none.
-_SETTINGS: Mapping[str, _Setting] = {
-    "onnxruntime": _Setting(
+_STREAMS = "a stream for each branch in the file session.node_partition_config_file"
+# How each framework is told to run one operator at once, and several.
+_SETTINGS: Mapping[str, tuple[str, str]] = {
+    "onnxruntime": (
         "execution_mode = ORT_SEQUENTIAL",
-        "execution_mode = ORT_PARALLEL, inter_op_num_threads = {pool}, and a stream for each branch "
-        "in the file session.node_partition_config_file",
+        f"execution_mode = ORT_PARALLEL, inter_op_num_threads = {{pool}}, and {_STREAMS}",
     ),
-    "tensorflow": _Setting(
-        "inter_op_parallelism_threads = 1", "inter_op_parallelism_threads = {threads}"
-    ),
+    "tensorflow": ("inter_op_parallelism_threads = 1", "inter_op_parallelism_threads = {threads}"),
 }
 
 
@@ -49,7 +39,7 @@ def operators_at_once(case: Case) -> Iterator[Finding]:
     if len(settings) != 1 or chosen is None:
         return
     threads, gain = chosen
-    setting = settings[0].one if threads == 1 else settings[0].several
+    setting = settings[0][threads > 1]
     fewer = threads < reach.used
     yield Finding(
         "operators at once",
