@@ -190,24 +190,26 @@ class Watch:
         # Process, its parent, thread: a thread's process is that of its parent.
         begun = data.rings.view(np.int32)[2 * at[:, None] + [2, 3, 4]].tolist()
         now = process.all_threads(self._own)
-        new = now.keys() - self._processes.keys()
+        known = {_number(named) for named in self._processes.values()}
         threads = {number for each, parent, number in begun if each == parent}
-        threads |= {number for number in new if not now[number]}
         children = {number for each, parent, number in begun if each != parent}
-        children |= new - threads
+        for number in now.keys() - self._processes.keys():
+            child = _number(now[number])
+            (threads if child in known else children).add(number if child in known else child)
         ran_ns = sum(each.ran_ns for each in data.threads if not each.process)
         share = 1 - ran_ns / max(cpu_ns, 1)
         said = []
         if threads and share >= _LEAST_SHARE:
             said.append(
-                f"{counted(len(threads), 'thread')} began{_in_parentheses(threads)} while threads "
-                f"were watched; what was not took {share:.0%} of the program's processor time. "
-                "Begin threads before the measurement."
+                f"{counted(len(threads), 'thread')}{_named(threads)} began while xsp watched the "
+                "others, and what they did is missing. Threads that were not watched took "
+                f"{100 * share:.0f} % of the program's processor time. Begin threads before the "
+                "measurement."
             )
         if children:
             said.append(
-                f"{counted(len(children), 'process')} began{_in_parentheses(children)} while "
-                "threads were watched; what they did is missing. Begin them before the measurement."
+                f"{counted(len(children), 'process')}{_named(children)} began while xsp watched "
+                "the others, and what they did is missing. Begin them before the measurement."
             )
         return tuple(said)
 
@@ -223,7 +225,12 @@ def _taken(groups: Collection[Group]) -> Integers:
     return words
 
 
-def _in_parentheses(numbers: Iterable[int]) -> str:
+def _number(named: str) -> int:
+    """Return the number of a process that has such a name; 0: the program's own."""
+    return int(named.rpartition(" ")[2] or 0)
+
+
+def _named(numbers: Iterable[int]) -> str:
     """Return, in parentheses, the names of those among some threads that still live."""
     names = sorted({name for number in numbers if (name := process.name_of(number))})
     return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""
