@@ -33,6 +33,11 @@ from xsp_levels.system.linux.moment import wakers
 from xsp_levels.system.linux.record import Integers, SystemRecords, ThreadRecords, What
 
 MOST_THREADS = 256
+_NO_CALLS = "system calls are missing, and what threads waited in; {}."
+_NO_WAKERS = (
+    "who wakes threads is not known, so the wait for a processor that follows another one counts "
+    "as blocked; {}."
+)
 _LEAST_SHARE = 0.02  # of the program's processor time, that is worth a word
 # Header of the record that a watched thread began a thread or a process: PERF_RECORD_FORK, 56 bytes
 _BEGUN, _FLAGS = 7 | 56 << 48, 0xFFFF << 32
@@ -65,7 +70,8 @@ class Watch:
             OSError: The calling thread cannot be watched; nothing is.
         """
         self._own = threading.get_native_id()
-        self._warnings = []
+        missing = _NO_CALLS.format(self._access.no_calls)
+        self._warnings = [] if self._access.calls else [missing]
         with undone_on_failure(self.close):
             self._open()
             self._pythons, self._names = thread.names(), process.python_names()
@@ -119,6 +125,7 @@ class Watch:
             data,
             dropped=lost + sum(each for _, each in counts),
             warnings=(*self._warnings, *self._newcomers(data, cpu_ns)),
+            notes=() if self._wakings else (_NO_WAKERS.format(self._access.no_waking),),
         )
 
     def close(self) -> None:
