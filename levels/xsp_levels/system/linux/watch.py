@@ -6,7 +6,6 @@ kernel 40 ms.
 
 from __future__ import annotations
 
-import ctypes
 import platform
 import threading
 import time
@@ -94,13 +93,12 @@ class Watch:
             return self._records(end_ns, time.process_time_ns() - self._cpu_ns)
 
     def _records(self, end_ns: int, cpu_ns: int) -> Records:
-        counts = [group.counted() for group in self._groups.values()]
-        lost = sum(group.counted()[1] for group in self._wakings)
+        rings, taken = _taken(self._groups.values())
+        woken, lost = _taken(self._wakings)
         threads = tuple(
-            ThreadRecords(number, self._processes[number], group.ring.pending // 8, ran_ns)
-            for (number, group), (ran_ns, _) in zip(self._groups.items(), counts, strict=True)
+            ThreadRecords(number, self._processes[number], size, ran_ns)
+            for number, (size, ran_ns, _) in zip(self._groups, taken, strict=True)
         )
-        rings, woken = _taken(self._groups.values()), _taken(self._wakings)
         says: dict[int, What] = {}
         for group in self._groups.values():
             says |= group.says
@@ -123,7 +121,7 @@ class Watch:
         )
         return Records(
             data,
-            dropped=lost + sum(each for _, each in counts),
+            dropped=sum(each[-1] for each in (*taken, *lost)),
             warnings=(*self._warnings, *self._newcomers(data, cpu_ns)),
             notes=() if self._wakings else (_NO_WAKERS.format(self._access.no_waking),),
         )
@@ -221,15 +219,19 @@ class Watch:
         return tuple(said)
 
 
-def _taken(groups: Collection[Group]) -> Integers:
-    """Return the records in the rings of some groups, one after the other."""
-    words = np.empty(sum(group.ring.pending for group in groups) // 8, np.int64)
-    at = 0
-    for group in groups:
-        if size := group.ring.pending:
-            group.ring.take_into((ctypes.c_char * size).from_address(words.ctypes.data + at))
-            at += size
-    return words
+def _taken(groups: Collection[Group]) -> tuple[Integers, list[tuple[int, int, int]]]:
+    """Return the records in the rings of some groups, one after the other.
+
+    Returns:
+        The words, and of each group how many there are, how long its thread ran, in ns, and how
+        many records were lost.
+    """
+    sizes = [group.ring.pending // 8 for group in groups]
+    words = np.empty(sum(sizes), np.int64)
+    parts = np.split(words, np.cumsum(sizes)[:-1])
+    return words, [
+        (size, *group.take(part)) for group, size, part in zip(groups, sizes, parts, strict=False)
+    ]
 
 
 def _number(named: str) -> int:
