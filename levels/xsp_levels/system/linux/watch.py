@@ -55,7 +55,8 @@ class Watch:
         self._processes: dict[int, str] = {}  # of each thread, as in `ThreadRecords`
         self._wakings: list[Group] = []
         self._woken = range(0)  # threads whose wake-ups are recorded
-        self._own = self._roomy = 0  # the calling thread, and the one with the largest ring
+        self._own = 0  # the calling thread
+        self._roomy: set[int] = set()  # threads that have called, whose rings are the largest
         self._begin_ns = self._cpu_ns = 0
         self._pythons: dict[int, int] = {}  # threads that end in the visit among them
         self._names: dict[int, str] = {}
@@ -139,7 +140,7 @@ class Watch:
 
     def _forgotten(self) -> list[Group]:
         groups = [*self._groups.values(), *self._wakings]
-        self._groups, self._wakings, self._woken = {}, [], range(0)
+        self._groups, self._wakings, self._woken, self._roomy = {}, [], range(0), set()
         return groups
 
     def _open(self) -> None:
@@ -158,8 +159,9 @@ class Watch:
                 f"only the {most} of {len(self._processes)} threads that have run longest were "
                 f"watched.{remedy}"
             )
-        narrow = {self._own} if self._roomy != self._own else set()
-        for number in (self._groups.keys() - set(wanted)) | (narrow & self._groups.keys()):
+        self._roomy &= set(wanted)
+        ended, narrow = self._groups.keys() - set(wanted), {self._own} - self._roomy
+        for number in self._groups.keys() & (ended | narrow):
             self._groups.pop(number).close()
         others = len(wanted) - 1 + (len(processors()) if self._access.waking else 0)
         own_pages, pages = ring_pages(others)
@@ -177,7 +179,7 @@ class Watch:
                 if is_own:
                     raise
                 refusals.append(error)
-        self._roomy = self._own
+        self._roomy.add(self._own)
         if refusals:
             said = f"{len(refusals)} of {len(wanted)} threads were not watched"
             self._warnings.append(f"{said}: {explain(refusals[0])}.")
