@@ -28,7 +28,8 @@ _FIRST_NAMESPACE = "pid:[4026531836]"  # PROC_PID_INIT_INO: numbers of threads a
 _ENTER, _EXIT, _WAKING = "raw_syscalls/sys_enter", "raw_syscalls/sys_exit", "sched/sched_waking"
 _TRIED = 7  # calls that an event of system calls must count
 
-_PRIVILEGE = "allow it: sudo sysctl kernel.perf_event_paranoid=1 (or give Python CAP_PERFMON)"
+_PRIVILEGE = "allow them: sudo sysctl kernel.perf_event_paranoid=1 (or give Python CAP_PERFMON)"
+_BOTH = f"{_PRIVILEGE}, and run once: sudo xsp doctor"
 _WAKING_PRIVILEGE = "give Python CAP_PERFMON"
 _UNMOUNTED = "mount tracefs: sudo mount -t tracefs nodev /sys/kernel/tracing"
 _UNREADABLE = (
@@ -91,7 +92,9 @@ def access() -> Access:
             continue
         lost_counted = _takes(event_ring.LOST, kernel=kernel)
         numbers = tracepoints()
-        calls, no_calls = _calls(numbers) if kernel else (None, _PRIVILEGE)
+        calls, no_calls = (
+            _calls(numbers) if kernel else (None, _BOTH if not numbers else _PRIVILEGE)
+        )
         waking, no_waking = _waking(numbers) if kernel else (None, _WAKING_PRIVILEGE)
         return Access(None, kernel, lost_counted, calls, no_calls, waking, no_waking)
     assert refusal is not None

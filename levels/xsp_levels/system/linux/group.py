@@ -5,6 +5,7 @@ A group writes into one ring, and is switched and read by its first event, which
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import resource
@@ -19,7 +20,8 @@ from xsp_levels.arming import undone_on_failure
 from xsp_levels.native import event_ring
 from xsp_levels.native.event_ring import Ring
 from xsp_levels.system.linux.access import Access
-from xsp_levels.system.linux.record import What
+from xsp_levels.system.linux.moment import samples
+from xsp_levels.system.linux.record import Integers, What
 
 _LEADING = (
     event_ring.DISABLED | event_ring.SWITCHES | event_ring.TASK | event_ring.TIMES_IN_ALL_RECORDS
@@ -59,20 +61,24 @@ class Group:
         """Let the events record no longer."""
         event_ring.disable(self.descriptors[0])
 
-    def counted(self) -> tuple[int, int]:
-        """Count since the last time, while the events are disabled, before records are taken.
+    def take(self, words: Integers) -> tuple[int, int]:
+        """Copy the records since the last time, while the events are disabled.
+
+        Args:
+            words: Memory for the bytes that are pending in the ring.
 
         Returns:
-            For how long the thread ran, in ns, and how many records were lost.
+            For how long the thread ran meanwhile, in ns, and how many records were lost.
         """
-        words, each = self._read()
-        now = words[1], sum(words[2::each]), sum(words[4::each]) if self.lost_counted else 0
+        full = self.ring.pending + _LONGEST > self.ring.capacity
+        self.ring.take_into((ctypes.c_char * words.nbytes).from_address(words.ctypes.data))
+        counters, each = self._read()
+        lost = sum(counters[4::each]) if self.lost_counted else 0
+        now = counters[1], sum(counters[2::each]), lost
         ran_ns, count, lost = (new - old for new, old in zip(now, self._before, strict=True))
         self._before = now
-        pending = self.ring.pending
-        if not self.lost_counted and pending + _LONGEST > self.ring.capacity:
-            # Some have no room: of the least size at least, for lost switches do not count.
-            lost = max(count - pending // _LONGEST, 1)
+        if full and not self.lost_counted:
+            lost = max(count - samples(words), 1)  # and switches, which do not count
         return ran_ns, lost
 
     def identifiers(self) -> list[int]:

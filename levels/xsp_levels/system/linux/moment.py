@@ -136,6 +136,12 @@ def wakers(wakings: Integers) -> list[int]:
     return [each for each in np.unique(_waking_fields(wakings)[1]).tolist() if each > 0]
 
 
+def samples(ring: Integers) -> int:
+    """Return how many samples a ring holds. Pure."""
+    starts = np.array(record_starts(ring, 0, len(ring)), np.int64)
+    return int(np.count_nonzero(ring[starts] & 0xFFFFFFFF == _SAMPLE))
+
+
 def _waking_fields(wakings: Integers) -> tuple[Integers, Integers, Integers]:
     """Return the time of each wake-up, the thread that woke (0: an interrupt), the one woken."""
     starts = np.array(record_starts(wakings, 0, len(wakings)), np.int64)

@@ -20,7 +20,8 @@ from xsp_levels.system.linux.record import SystemRecords, ThreadRecords
 from xsp_levels.system.linux.watch import MOST_THREADS, Watch
 
 _COUNTED = (
-    "of the operating system is known how long and how often in each visit, not when and why: {}"
+    "system calls are missing, and of waits and page faults only sums over many steps are known, "
+    "not when and why: {}."
 )
 
 
@@ -146,4 +147,4 @@ class _Counters:
             names=process.names({each.number: each.process for each in threads}, self._names),
             pythons=thread.names(),
         )
-        return Records(data, notes=(_COUNTED.format(self._why),))
+        return Records(data, warnings=(_COUNTED.format(self._why),))

@@ -6,7 +6,6 @@ kernel 40 ms.
 
 from __future__ import annotations
 
-import ctypes
 import platform
 import threading
 import time
@@ -33,6 +32,11 @@ from xsp_levels.system.linux.moment import wakers
 from xsp_levels.system.linux.record import Integers, SystemRecords, ThreadRecords, What
 
 MOST_THREADS = 256
+_NO_CALLS = "system calls are missing, and what threads waited in; {}."
+_NO_WAKERS = (
+    "who wakes threads is not known, so the wait for a processor that follows another one counts "
+    "as blocked; {}."
+)
 _LEAST_SHARE = 0.02  # of the program's processor time, that is worth a word
 # Header of the record that a watched thread began a thread or a process: PERF_RECORD_FORK, 56 bytes
 _BEGUN, _FLAGS = 7 | 56 << 48, 0xFFFF << 32
@@ -51,7 +55,8 @@ class Watch:
         self._processes: dict[int, str] = {}  # of each thread, as in `ThreadRecords`
         self._wakings: list[Group] = []
         self._woken = range(0)  # threads whose wake-ups are recorded
-        self._own = self._roomy = 0  # the calling thread, and the one with the largest ring
+        self._own = 0  # the calling thread
+        self._roomy: set[int] = set()  # threads that have called, whose rings are the largest
         self._begin_ns = self._cpu_ns = 0
         self._pythons: dict[int, int] = {}  # threads that end in the visit among them
         self._names: dict[int, str] = {}
@@ -65,7 +70,8 @@ class Watch:
             OSError: The calling thread cannot be watched; nothing is.
         """
         self._own = threading.get_native_id()
-        self._warnings = []
+        missing = _NO_CALLS.format(self._access.no_calls)
+        self._warnings = [] if self._access.calls else [missing]
         with undone_on_failure(self.close):
             self._open()
             self._pythons, self._names = thread.names(), process.python_names()
@@ -88,13 +94,12 @@ class Watch:
             return self._records(end_ns, time.process_time_ns() - self._cpu_ns)
 
     def _records(self, end_ns: int, cpu_ns: int) -> Records:
-        counts = [group.counted() for group in self._groups.values()]
-        lost = sum(group.counted()[1] for group in self._wakings)
+        rings, taken = _taken(self._groups.values())
+        woken, lost = _taken(self._wakings)
         threads = tuple(
-            ThreadRecords(number, self._processes[number], group.ring.pending // 8, ran_ns)
-            for (number, group), (ran_ns, _) in zip(self._groups.items(), counts, strict=True)
+            ThreadRecords(number, self._processes[number], size, ran_ns)
+            for number, (size, ran_ns, _) in zip(self._groups, taken, strict=True)
         )
-        rings, woken = _taken(self._groups.values()), _taken(self._wakings)
         says: dict[int, What] = {}
         for group in self._groups.values():
             says |= group.says
@@ -117,8 +122,9 @@ class Watch:
         )
         return Records(
             data,
-            dropped=lost + sum(each for _, each in counts),
+            dropped=sum(each[-1] for each in (*taken, *lost)),
             warnings=(*self._warnings, *self._newcomers(data, cpu_ns)),
+            notes=() if self._wakings else (_NO_WAKERS.format(self._access.no_waking),),
         )
 
     def close(self) -> None:
@@ -134,7 +140,7 @@ class Watch:
 
     def _forgotten(self) -> list[Group]:
         groups = [*self._groups.values(), *self._wakings]
-        self._groups, self._wakings, self._woken = {}, [], range(0)
+        self._groups, self._wakings, self._woken, self._roomy = {}, [], range(0), set()
         return groups
 
     def _open(self) -> None:
@@ -153,8 +159,9 @@ class Watch:
                 f"only the {most} of {len(self._processes)} threads that have run longest were "
                 f"watched.{remedy}"
             )
-        narrow = {self._own} if self._roomy != self._own else set()
-        for number in (self._groups.keys() - set(wanted)) | (narrow & self._groups.keys()):
+        self._roomy &= set(wanted)
+        ended, narrow = self._groups.keys() - set(wanted), {self._own} - self._roomy
+        for number in self._groups.keys() & (ended | narrow):
             self._groups.pop(number).close()
         others = len(wanted) - 1 + (len(processors()) if self._access.waking else 0)
         own_pages, pages = ring_pages(others)
@@ -172,7 +179,7 @@ class Watch:
                 if is_own:
                     raise
                 refusals.append(error)
-        self._roomy = self._own
+        self._roomy.add(self._own)
         if refusals:
             said = f"{len(refusals)} of {len(wanted)} threads were not watched"
             self._warnings.append(f"{said}: {explain(refusals[0])}.")
@@ -190,40 +197,51 @@ class Watch:
         # Process, its parent, thread: a thread's process is that of its parent.
         begun = data.rings.view(np.int32)[2 * at[:, None] + [2, 3, 4]].tolist()
         now = process.all_threads(self._own)
-        new = now.keys() - self._processes.keys()
+        known = {_number(named) for named in self._processes.values()}
         threads = {number for each, parent, number in begun if each == parent}
-        threads |= {number for number in new if not now[number]}
         children = {number for each, parent, number in begun if each != parent}
-        children |= new - threads
+        for number in now.keys() - self._processes.keys():
+            child = _number(now[number])
+            (threads if child in known else children).add(number if child in known else child)
         ran_ns = sum(each.ran_ns for each in data.threads if not each.process)
         share = 1 - ran_ns / max(cpu_ns, 1)
         said = []
         if threads and share >= _LEAST_SHARE:
             said.append(
-                f"{counted(len(threads), 'thread')} began{_in_parentheses(threads)} while threads "
-                f"were watched; what was not took {share:.0%} of the program's processor time. "
-                "Begin threads before the measurement."
+                f"{counted(len(threads), 'thread')}{_named(threads)} began while xsp watched the "
+                "others, and what they did is missing. Threads that were not watched took "
+                f"{100 * share:.0f} % of the program's processor time. Begin threads before the "
+                "measurement."
             )
         if children:
             said.append(
-                f"{counted(len(children), 'process')} began{_in_parentheses(children)} while "
-                "threads were watched; what they did is missing. Begin them before the measurement."
+                f"{counted(len(children), 'process')}{_named(children)} began while xsp watched "
+                "the others, and what they did is missing. Begin them before the measurement."
             )
         return tuple(said)
 
 
-def _taken(groups: Collection[Group]) -> Integers:
-    """Return the records in the rings of some groups, one after the other."""
-    words = np.empty(sum(group.ring.pending for group in groups) // 8, np.int64)
-    at = 0
-    for group in groups:
-        if size := group.ring.pending:
-            group.ring.take_into((ctypes.c_char * size).from_address(words.ctypes.data + at))
-            at += size
-    return words
+def _taken(groups: Collection[Group]) -> tuple[Integers, list[tuple[int, int, int]]]:
+    """Return the records in the rings of some groups, one after the other.
+
+    Returns:
+        The words, and of each group how many there are, how long its thread ran, in ns, and how
+        many records were lost.
+    """
+    sizes = [group.ring.pending // 8 for group in groups]
+    words = np.empty(sum(sizes), np.int64)
+    parts = np.split(words, np.cumsum(sizes)[:-1])
+    return words, [
+        (size, *group.take(part)) for group, size, part in zip(groups, sizes, parts, strict=False)
+    ]
 
 
-def _in_parentheses(numbers: Iterable[int]) -> str:
+def _number(named: str) -> int:
+    """Return the number of a process that has such a name; 0: the program's own."""
+    return int(named.rpartition(" ")[2] or 0)
+
+
+def _named(numbers: Iterable[int]) -> str:
     """Return, in parentheses, the names of those among some threads that still live."""
     names = sorted({name for number in numbers if (name := process.name_of(number))})
     return f" ({', '.join(names[:3])}{', …' if len(names) > 3 else ''})" if names else ""

@@ -116,8 +116,7 @@ def test_kernel_that_does_not_count_lost_records_fills_rings_all_the_same(
     records = system.stop()
     faults = system.accounts(records).filter(what="page_fault", thread=thread.ident).height
     thread.join()
-    assert records.dropped > 0
-    assert faults < 60_000
+    assert faults < 60_000 <= faults + records.dropped <= 61_000
     system.start(clock, Request(frozenset({Kind.SYSCALL})))
     assert system.stop().dropped == 0
 

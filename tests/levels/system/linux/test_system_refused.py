@@ -71,7 +71,7 @@ print(system.remark())
 system.start(clock, CALLS)
 work()
 records = system.stop()
-print(records.notes[0])
+print(records.warnings[0])
 found = system.accounts(records)
 assert not found["exact"].any()
 assert system.spans(records).height == 0
@@ -146,7 +146,7 @@ def test_files_are_left_for_the_program() -> None:
         system.start(clock, CALLS)
         files = [open("/dev/null") for _ in range(15)]
         records = system.stop()
-        print(records.warnings, records.notes)
+        print(records.warnings)
         end()
         """
     assert "ulimit -n" in python(code) or access().refusal is not None
