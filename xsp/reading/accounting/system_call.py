@@ -113,10 +113,9 @@ def of_workers(calls: SpanRows) -> NDArray[np.bool_]:
 def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     """Return the spans of a trace with the system calls below them as spans of their own.
 
-    The states of each span's thread are brought to its latency, of which they are parts.
-
     They stand for calls in all of the self time of the span around them, which is less by theirs;
     drawn they are in its longest gap. Where they lasted longer than that time, they are shortened.
+    The states of each span's thread are brought to its latency, of which they are parts.
 
     Args:
         spans: Spans in the columns of `xsp.trace.SPAN_SCHEMA`, with the attribute `system_calls`.
@@ -124,16 +123,15 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     attributes = spans["attributes"].struct.unnest()
     if "system_calls" not in attributes.columns:
         return spans
-    states = [name for name in _STATES if name in attributes.columns]
-    if len(states) == len(_STATES):  # in proportion to the latency without overhead
-        sums = pl.sum_horizontal(states)
-        factor = pl.when(sums > 0).then(pl.lit(spans["latency_ns"]) / sums).otherwise(1.0)
-        number = pl.col("calls").fill_null(1) if "calls" in attributes.columns else pl.lit(1)
-        attributes = attributes.with_columns(pl.col(states) * factor / number)
+    # A span may stand for several occurrences; what it is charged is told of one.
+    often = pl.Series([1] * spans.height)
+    if "calls" in attributes.columns:
+        often = attributes["calls"].fill_null(1)
+    attributes = _in_proportion(attributes, spans["latency_ns"] / often)
     calls = attributes["system_calls"].cast(CALLS)
     spans = spans.with_columns(attributes=attributes.drop("system_calls").to_struct())
     found = (
-        pl.DataFrame({"row": np.arange(spans.height), "calls": calls})
+        pl.DataFrame({"row": np.arange(spans.height), "calls": calls, "often": often})
         .filter(pl.col("calls").list.len() > 0)
         .explode("calls")
         .unnest("calls")
@@ -141,34 +139,59 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     if not found.height:
         return spans
     at = found["row"].to_numpy()
-    around = spans[at]
     same = found["process"].is_null().to_numpy()
-    # A span may stand for several occurrences; what it is charged is told of one.
-    often = pl.Series([1] * spans.height)
-    if "calls" in attributes.columns:
-        often = attributes["calls"].fill_null(1)
-    took = (found["latency_ns"] * often.gather(at)).to_numpy()
+    took = (found["latency_ns"] * found["often"]).to_numpy()
     room = np.nan_to_num(spans["self_ns"].to_numpy().astype(np.float64))
     inside = np.bincount(at[same], weights=took[same], minlength=spans.height)
     shrunk = np.where(inside > room, room / np.maximum(inside, 1e-9), 1.0)
     took = np.where(same, took * shrunk[at], took)
     # A worker's calls last as long as the span around them at most.
-    whole = around["latency_ns"].cast(pl.Float64).fill_null(np.inf).to_numpy()
-    took = np.minimum(took, whole)
-    start, end = _drawn(spans, at, took, same)
+    took = np.minimum(took, spans["latency_ns"].fill_null(np.inf).to_numpy()[at])
+    less = np.bincount(at[same], weights=took[same], minlength=spans.height)
+    own = pl.Series("self_ns", np.maximum(room - less, 0.0))
+    spans = spans.with_columns(self_ns=pl.when(pl.col("self_ns").is_not_null()).then(own))
+    rows = _rows(found, spans[at], took, _drawn(spans, at, took, same))
+    table = pl.concat([_plain(spans), _plain(rows)], how="diagonal_relaxed")
+    names = [name for name in table.columns if name.startswith(ATTRIBUTE)]
+    fields = table.select(pl.col(names).name.map(lambda n: n.removeprefix(ATTRIBUTE)))
+    result = table.select(*SPAN_SCHEMA).with_columns(attributes=fields.to_struct())
+    return _with_paths(result, np.concatenate([np.full(spans.height, -1), at]))
+
+
+def _in_proportion(attributes: pl.DataFrame, latency_ns: pl.Series) -> pl.DataFrame:
+    """Return attributes with states of threads that add up to the latency without overhead."""
+    states = [name for name in _STATES if name in attributes.columns]
+    if len(states) < len(_STATES):
+        return attributes
+    sums = pl.sum_horizontal(states)
+    factor = pl.when(sums > 0).then(pl.lit(latency_ns) / sums).otherwise(1.0)
+    return attributes.with_columns(pl.col(states) * factor)
+
+
+def _rows(
+    found: pl.DataFrame, around: pl.DataFrame, took: Floats, drawn: tuple[Ints, Ints]
+) -> pl.DataFrame:
+    """Return a span for each sum of system calls.
+
+    Args:
+        found: Columns of `CALLS`, and how often the span around each occurred.
+        around: The span around each.
+        took: How long they lasted.
+        drawn: From when to when they are drawn.
+    """
     rows = found.select(
         pl.lit(Kind.SYSCALL.level.label).alias("level"),
         pl.lit(Kind.SYSCALL.value).alias("kind"),
         "name",
         around["span_id"].alias("parent_id"),
-        pl.Series("start_ns", start),
-        pl.Series("end_ns", end),
+        pl.Series("start_ns", drawn[0]),
+        pl.Series("end_ns", drawn[1]),
         pl.Series("latency_ns", took),
         pl.Series("self_ns", took),
         around["runs"].alias("runs"),
         pl.col("thread"),
         attributes=pl.struct(
-            calls=(pl.col("calls") * often.gather(at)).round().clip(1).cast(pl.Int64),
+            calls=(pl.col("calls") * pl.col("often")).round().clip(1).cast(pl.Int64),
             calls_per_step="calls",
             steps_share="steps",
             failed_calls=pl.when(pl.col("errors") > 0).then("errors"),
@@ -177,19 +200,9 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
             exact=pl.lit(value=True),
         ),
     )
-    numbers = [column for column in SPAN_SCHEMA if column not in rows.columns]
-    rows = rows.with_columns(pl.lit(None, SPAN_SCHEMA[name]).alias(name) for name in numbers)
-    rows = rows.select(
-        *(pl.col(name).cast(SPAN_SCHEMA[name]) for name in SPAN_SCHEMA), "attributes"
-    )
-    less = np.bincount(at[same], weights=took[same], minlength=spans.height)
-    own = pl.Series("self_ns", np.maximum(room - less, 0.0))
-    spans = spans.with_columns(self_ns=pl.when(pl.col("self_ns").is_not_null()).then(own))
-    whole_table = pl.concat([_plain(spans), _plain(rows)], how="diagonal_relaxed")
-    names = [name for name in whole_table.columns if name.startswith(ATTRIBUTE)]
-    fields_of = whole_table.select(pl.col(names).name.map(lambda n: n.removeprefix(ATTRIBUTE)))
-    result = whole_table.select(*SPAN_SCHEMA).with_columns(attributes=fields_of.to_struct())
-    return _with_paths(result, np.concatenate([np.zeros(spans.height, np.int64) - 1, at]))
+    lacking = [column for column in SPAN_SCHEMA if column not in rows.columns]
+    rows = rows.with_columns(pl.lit(None, SPAN_SCHEMA[name]).alias(name) for name in lacking)
+    return rows.select(*(pl.col(n).cast(SPAN_SCHEMA[n]) for n in SPAN_SCHEMA), "attributes")
 
 
 def _drawn(
@@ -207,9 +220,10 @@ def _drawn(
     rows = {span: row for row, span in enumerate(spans["span_id"].to_list())}
     wanted = set(at.tolist())
     children: dict[int, list[tuple[int, int]]] = {row: [] for row in wanted}
-    for row, (above, thread) in enumerate(spans.select("parent_id", "thread").iter_rows()):
+    threads = spans["thread"].to_list()
+    for row, above in enumerate(spans["parent_id"].to_list()):
         parent = rows.get(above, -1)
-        if parent in wanted and thread == spans["thread"][parent]:
+        if parent in wanted and threads[row] == threads[parent]:
             children[parent].append((int(begins[row]), int(ends[row])))
     gaps: dict[int, tuple[int, int]] = {}
     for row, taken in children.items():
