@@ -15,7 +15,7 @@ needs_babeltrace = pytest.mark.skipif(
 )
 
 _LINE = re.compile(
-    r"\[(\d+)\.(\d{9})\] (?:.*? )?([\w:]+): \{ v?tid = (-?\d+), "
+    r"\[(\d+)\.(\d{9})\] (?:.*? )?([\w:]+): (?:\{ cpu_id = \d+ \}, )?\{ v?tid = (-?\d+), "
     r'procname = "((?:[^"\\]|\\.)*)" \}, \{ (.*)\}'
 )
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\33", "f": "\f", "v": "\v"}

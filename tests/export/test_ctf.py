@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections import defaultdict
 from itertools import pairwise
 from pathlib import Path
@@ -169,6 +170,53 @@ def test_system_calls_are_those_of_one_step_beside_its_spans(tmp_path: Path) -> 
     assert pairs[0][1].time_ns == BEGAN + 90
     both = events(tmp_path / "net.ctf")
     assert [event.time_ns for event in both] == sorted(event.time_ns for event in both)
+
+
+@needs_babeltrace
+@given(seed=st.integers(0, 1000))
+def test_switches_and_wake_ups_are_those_of_the_threads(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    chance = random.Random(seed)
+    stretches: list[dict[str, Any]] = []
+    for thread in (5, 4711):
+        now = 0
+        while now < 1000:
+            end = min(now + chance.randint(1, 200), 1000)
+            before = stretches[-1]["state"] if now else ""
+            after = {"blocked": ["runnable", "running"], "runnable": ["running"]}
+            state = chance.choice(after.get(before, ["blocked", "runnable", "running"]))
+            if before == state:
+                stretches[-1]["end_ns"] = end
+            else:
+                stretches.append({
+                    "name": f"worker {thread}", "thread": thread, "start_ns": now, "end_ns": end,
+                    "state": state, "cause": None, "processor": chance.randrange(3),
+                })  # fmt: skip
+            now = end
+    root = samples.pipeline("net", own_ns=1000)
+    root.attributes["thread_timeline"] = stretches
+    run = typical_run(("region", "net", 0, 1000, 5), ("syscall", "read", 10, 20, 5))
+    metadata = {"name": "net", "warnings": [], "began_unix_ns": BEGAN}
+    path = tmp_path_factory.mktemp("ctf") / "net.ctf"
+    Trace(samples.frame(root), metadata, run).export(path)
+    # The states again, as a reader of LTTng's events knows them.
+    found: dict[int, list[tuple[int, str]]] = {5: [], 4711: []}
+    for event in events(path / "kernel"):
+        at = event.time_ns - BEGAN
+        if event.name == "sched_waking":
+            found[event.number("tid")].append((at, "runnable"))
+        elif event.name == "sched_switch" and event.number("next_tid") in found:
+            found[event.number("next_tid")].append((at, "running"))
+        elif event.name == "sched_switch":
+            state = "blocked" if event.number("prev_state") else "runnable"
+            found[event.number("prev_tid")].append((at, state))
+    for thread, seen in found.items():
+        own = [each for each in stretches if each["thread"] == thread]
+        known = [(each["start_ns"], each["state"]) for each in own]
+        # What a thread did before it first ran is not told whole.
+        told, ran = ([state for _, state in states].index("running") for states in (seen, known))
+        assert seen[told:] == known[ran:]
 
 
 def test_a_folder_of_xsp_is_replaced(tmp_path: Path) -> None:

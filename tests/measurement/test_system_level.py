@@ -50,7 +50,7 @@ class System:
         self.armed = False
         now, thread = self.clock.now(), threading.get_ident()
         watched = [
-            (self.began, now, thread, "main", "watched", source.value, 0.0, self.exact)
+            (self.began, now, thread, "main", "watched", source.value, 0.0, 0, self.exact)
             for source in self.sources
         ]
         return Records(([*watched, *self.accounted], self.called))
@@ -85,7 +85,7 @@ class System:
 
     def _account(self, begin: int, end: int, what: str, cause: str | None, amount: float) -> None:
         thread = threading.get_ident()
-        row = (begin, end, thread, "main", what, cause, amount, self.exact)
+        row = (begin, end, thread, "main", what, cause, amount, 0, self.exact)
         self.accounted.append(row)
 
     def happens(self, what: str, cause: str | None = None, amount: float = 1.0) -> None:

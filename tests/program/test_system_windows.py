@@ -78,7 +78,7 @@ class System:
         return pl.DataFrame(records.data[0], schema=ACCOUNT_SCHEMA, orient="row")
 
     def _account(self, begin: int, end: int, what: str, cause: str | None, amount: float) -> None:
-        row = (begin, end, threading.get_ident(), "main", what, cause, amount, True)
+        row = (begin, end, threading.get_ident(), "main", what, cause, amount, 0, True)
         self.accounted.append(row)
 
     @contextmanager

@@ -99,6 +99,8 @@ ACCOUNT_SCHEMA: dict[str, Any] = {
     "what": pl.Enum([account.value for account in Account]),
     "cause": pl.String,
     "amount": pl.Float64,  # ns, bytes, or how often
+    # On which a runnable or blocked thread goes on, or a watched one is first; null: not known.
+    "processor": pl.Int32,
     # Whether all of it lies where it says; otherwise it is the sum over a visit, which says
     # something of steps only.
     "exact": pl.Boolean,

@@ -25,7 +25,12 @@ _STRUCTURE = ("kind", "name", "parent")
 
 
 def with_accounts(
-    frames: Sequence[pl.DataFrame], kind: Kind, accounts: Accounts, calls: SpanRows
+    frames: Sequence[pl.DataFrame],
+    kind: Kind,
+    accounts: Accounts,
+    calls: SpanRows,
+    *,
+    with_calls: bool = True,
 ) -> list[tuple[int, pl.DataFrame]]:
     """Return one tree for all steps of one structure, with what its spans were charged.
 
@@ -35,6 +40,7 @@ def with_accounts(
             lie deeper makes calls and faults of its own.
         accounts: Accounts of any step, in any order.
         calls: System calls of any step, in any order.
+        with_calls: Whether calls, and the states of threads over time, are told of these steps.
 
     Returns:
         The index of the first step of each structure, and its rows with the attributes of
@@ -43,6 +49,7 @@ def with_accounts(
     """
     if not frames:
         return []
+    calls = calls if with_calls else calls.clear()
     rows = pl.concat(frames, how="diagonal_relaxed")
     first = np.cumsum([0, *(frame.height for frame in frames)])
     alike: dict[bytes, list[int]] = {}
@@ -73,14 +80,18 @@ def with_accounts(
         middle = np.array(members)[kept[:, 0]]
         folded = placed.of(middle.tolist())
         threads = thread_charges(accounts, start[steps[middle]], ends[steps[middle]])
-        one = int(steps[middle[len(middle) // 2]])
-        drawn = thread_timeline(accounts, int(start[one]), int(ends[one]))
+        # Of the step whose calls are kept one by one.
+        drawn = thread_timeline(accounts, int(start[steps[head]]), int(ends[steps[head]]))
         frame = frames[head].with_columns(
             *(pl.Series(ATTRIBUTE + name, v).fill_nan(None) for name, v in means.items()),
             *(pl.Series(ATTRIBUTE + n, v, dtype=pl.String) for n, v in most.items()),
             pl.Series(f"{ATTRIBUTE}system_calls", [folded.get(i) for i in range(height)], CALLS),
             pl.Series(f"{ATTRIBUTE}thread_states", [threads, *[None] * (height - 1)], THREADS),
-            pl.Series(f"{ATTRIBUTE}thread_timeline", [drawn, *[None] * (height - 1)], TIMELINE),
+            pl.Series(
+                f"{ATTRIBUTE}thread_timeline",
+                [drawn if with_calls else None, *[None] * (height - 1)],
+                TIMELINE,
+            ),
         )
         result.append((head, pl.concat([frame, placed.rows_of(head)], how="diagonal_relaxed")))
     return result

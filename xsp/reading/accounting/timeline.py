@@ -21,6 +21,7 @@ TIMELINE = pl.List(
             "end_ns": pl.Int64,
             "state": pl.String,
             "cause": pl.String,
+            "processor": pl.Int32,
         }
     )
 )
@@ -44,8 +45,12 @@ def thread_timeline(accounts: Accounts, begin_ns: int, end_ns: int) -> list[dict
     )
     watched = (pl.col("what") == Account.WATCHED.value) & (pl.col("cause") == Watched.SWITCHES)
     off = inside.filter(pl.col("what").is_in(_STATES)).sort("thread", "start_ns")
-    off = off.with_columns(before=pl.col("end_ns").shift(1).over("thread").fill_null(0))
-    columns = ("thread_name", "thread", "start_ns", "end_ns", "state", "cause")
+    seen = inside.filter(watched).group_by("thread").agg(at_first=pl.first("processor"))
+    off = off.join(seen, on="thread", how="left", maintain_order="left").with_columns(
+        before=pl.col("end_ns").shift(1).over("thread").fill_null(0),
+        ran_on=pl.col("processor").shift(1).over("thread").fill_null(pl.col("at_first")),
+    )
+    columns = ("thread_name", "thread", "start_ns", "end_ns", "state", "cause", "processor")
     gone = off.with_columns(state=pl.col("what").cast(pl.String)).select(columns)
     ran = off.select(
         "thread_name",
@@ -54,12 +59,17 @@ def thread_timeline(accounts: Accounts, begin_ns: int, end_ns: int) -> list[dict
         end_ns="start_ns",
         state=pl.lit("running"),
         cause=pl.lit(None, pl.String),
+        processor="ran_on",
     )
     last = (
         inside.filter(watched)
         .group_by("thread", maintain_order=True)
-        .agg(pl.first("thread_name"), pl.min("start_ns"), pl.max("end_ns"))
-        .join(off.group_by("thread").agg(over=pl.max("end_ns")), on="thread", how="left")
+        .agg(pl.first("thread_name", "processor"), pl.min("start_ns"), pl.max("end_ns"))
+        .join(
+            off.group_by("thread").agg(over=pl.max("end_ns"), onto=pl.last("processor")),
+            on="thread",
+            how="left",
+        )
         .select(
             "thread_name",
             "thread",
@@ -67,6 +77,7 @@ def thread_timeline(accounts: Accounts, begin_ns: int, end_ns: int) -> list[dict
             end_ns="end_ns",
             state=pl.lit("running"),
             cause=pl.lit(None, pl.String),
+            processor=pl.coalesce("onto", "processor"),
         )
     )
     every = pl.concat([gone, ran, last]).filter(pl.col("end_ns") > pl.col("start_ns"))

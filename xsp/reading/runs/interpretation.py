@@ -197,8 +197,13 @@ class _Interpreter:
         if pass_.system:  # likewise
             kind = max(pass_.kinds - {Kind.SYSCALL}, key=lambda kind: kind.order)
             # Calls lie in the innermost spans, as the deepest of these passes has them.
-            calls = calls if pass_.kinds == self._called else calls.clear()
-            chosen = with_accounts(trees.frames, kind, self._accounts(visits), calls)
+            chosen = with_accounts(
+                trees.frames,
+                kind,
+                self._accounts(visits),
+                calls,
+                with_calls=pass_.kinds == self._called,
+            )
         for at, frame in chosen:
             visit, number, begin, end, waited = windows[at]
             faults = visit.page_faults

@@ -44,6 +44,7 @@ class Absences:
         at: Place among all moments of the switch that it begins with, or that ends it if it began
             before the visit; -1: there is none.
         migrated: Whether the thread went on on another processor.
+        onto: The processor on which it went on; -1: unknown.
     """
 
     thread: Integers
@@ -54,6 +55,7 @@ class Absences:
     waker: Integers
     at: Integers
     migrated: npt.NDArray[np.bool_]
+    onto: Integers
 
 
 def read_absences(records: SystemRecords, moments: Moments, wakings: Wakings) -> Absences:
@@ -91,6 +93,7 @@ def read_absences(records: SystemRecords, moments: Moments, wakings: Wakings) ->
         np.full(np.count_nonzero(kept), -1),
         at[kept],
         migrated[kept],
+        np.where(last, -1, np.roll(processor, -1))[kept],
     )
     # When the thread came to the processor that it leaves.
     since = np.where(opening, time, np.roll(time, 1))
@@ -177,8 +180,12 @@ def accounts(records: SystemRecords, moments: Moments, calls: Calls, wakings: Wa
     sheet = _Sheet(records)
     everyone = np.arange(len(records.threads))
     ends = thread_ends(records, moments)
+    first = np.full(len(everyone), -1)
+    left = np.flatnonzero(np.isin(moments.what, (What.OUT, What.PREEMPTED)))[::-1]
+    first[moments.thread[left]] = moments.value[left]
     for watched in records.watched:
-        sheet.add(Account.WATCHED, everyone, everyone * 0, ends, ends, watched.value)
+        zero = everyone * 0
+        sheet.add(Account.WATCHED, everyone, zero, ends, ends, cause=watched.value, processor=first)
     if Watched.SWITCHES in records.watched:
         _add_absences(sheet, records, moments, read_absences(records, moments, wakings))
     for what, account in (
@@ -205,6 +212,7 @@ def _add_absences(sheet: _Sheet, records: SystemRecords, moments: Moments, off: 
         off.woken_ns[runnable],
         off.end_ns[runnable],
         (off.end_ns - off.woken_ns)[runnable],
+        processor=off.onto[runnable],
     )
     blocked = off.woken_ns > off.start_ns
     sheet.add(
@@ -213,7 +221,8 @@ def _add_absences(sheet: _Sheet, records: SystemRecords, moments: Moments, off: 
         off.start_ns[blocked],
         off.woken_ns[blocked],
         (off.woken_ns - off.start_ns)[blocked],
-        causes(records, moments, off.at[blocked]),
+        cause=causes(records, moments, off.at[blocked]),
+        processor=off.onto[blocked],
     )
     for account, mask, time in (
         (Account.PREEMPTED, off.preempted, off.start_ns),
@@ -239,14 +248,16 @@ class _Sheet:
         self._exact = not any(each.counts for each in records.threads)
         self._frames: list[pl.DataFrame] = []
 
-    def add(
+    def add(  # noqa: PLR0913  # what an account has
         self,
         what: Account,
         owner: Integers,
         start_ns: Integers,
         end_ns: Integers,
         amount: Integers | int = 1,
+        *,
         cause: str | Sequence[str | None] | None = None,
+        processor: Integers | int = -1,
     ) -> None:
         """Add accounts of one sort, of threads by index; times since the visit began."""
         if not len(owner):
@@ -259,9 +270,12 @@ class _Sheet:
             "what": [what.value] * len(owner),
             "cause": [cause] * len(owner) if isinstance(cause, str) or cause is None else cause,
             "amount": np.broadcast_to(amount, len(owner)).astype(np.float64),
+            "processor": np.broadcast_to(processor, len(owner)).astype(np.int32),
             "exact": [self._exact] * len(owner),
         }
-        self._frames.append(pl.DataFrame(columns, schema=ACCOUNT_SCHEMA))
+        frame = pl.DataFrame(columns, schema=ACCOUNT_SCHEMA)
+        known = pl.when(pl.col("processor") >= 0).then("processor")
+        self._frames.append(frame.with_columns(processor=known))
 
     def frame(self) -> Accounts:
         """Return all accounts."""
@@ -287,5 +301,5 @@ def counted(records: SystemRecords) -> Accounts:
     for what, amount, cause in sums:
         some = amount > 0
         owner = everyone[some]
-        sheet.add(what, owner, 0 * owner, 0 * owner + length, amount[some], cause)
+        sheet.add(what, owner, 0 * owner, 0 * owner + length, amount[some], cause=cause)
     return sheet.frame()

@@ -21,9 +21,16 @@ import polars as pl
 
 from xsp import __version__
 from xsp.level import Kind
-from xsp.show.export.ctf.metadata import BEGIN_FIELDS, END_FIELDS, Domain
+from xsp.show.export.ctf.metadata import (
+    BEGIN_FIELDS,
+    END_FIELDS,
+    SWITCH_FIELDS,
+    WAKING_FIELDS,
+    Domain,
+)
 from xsp.show.export.ctf.metadata import metadata as described
 from xsp.show.export.ctf.packet import Events, write_stream
+from xsp.show.export.ctf.scheduling import SWITCH, WAKING, processors, switch_events
 from xsp.show.export.ctf.span import NO_PARENT, call_events, numbered, span_events
 from xsp.show.export.picture import began_unix_ns
 from xsp.show.export.reduction import as_spans, reduce
@@ -50,7 +57,8 @@ Trace Compass (https://eclipse.dev/tracecompass/) draws them:
 
 xsp:begin has the span's name, kind and level, its number (the first is 0), the number of the span
 around it ({NO_PARENT}: none), and its latency in ns (-1: unknown). Attributes are in the saved
-trace alone. System calls have no arguments, results and processors: a saved trace keeps none.
+trace alone. System calls have no arguments and results: a saved trace keeps none. Of a switch
+one side is known; the other is thread 2147483647, "(not recorded)".
 """
 _TIMELINE = "Times are those of the trace's timeline."
 _MEASURED = "Times are those of one typical step in which system calls were recorded, as measured."
@@ -83,18 +91,29 @@ def write_ctf(trace: Trace, most: int | None, folder: Path) -> int:
     spans, calls = _step(trace)
     spans = reduce(spans, most).spans
     found, of_row = tracks(spans)
-    threads = numbered(found, calls["thread"].unique(maintain_order=True).to_list())
+    states: Any = trace.root.attributes.get("thread_timeline") or ()
+    states = states if calls.height else ()
+    ran = dict.fromkeys([*calls["thread"].to_list(), *(each["thread"] for each in states)])
+    threads = numbered(found, list(ran))
     origin_ns = min([0, *spans["start_ns"], *calls["start_ns"]])
     unix_ns = began_unix_ns(trace.metadata) + origin_ns
+    states = [{**each, "start_ns": each["start_ns"] - origin_ns} for each in states]
     events = span_events(spans, threads, np.array(of_row, np.int64), origin_ns)
     kinds = [("xsp:begin", BEGIN_FIELDS), ("xsp:end", END_FIELDS)]
-    _write(trace.metadata, "ust", kinds, events, unix_ns, folder)
+    _write(trace.metadata, "ust", kinds, [events], unix_ns, folder)
     counts, times = counted(spans.height, "span"), _TIMELINE
     if calls.height:
         names = calls["name"].unique(maintain_order=True).to_list()
-        events = call_events(calls, threads, names, origin_ns)
+        made = call_events(calls, threads, names, origin_ns)
         kinds = [(f"syscall_{end}_{name}", "") for name in names for end in ("entry", "exit")]
-        _write(trace.metadata, "kernel", kinds, events, unix_ns, folder)
+        kinds += [(SWITCH, SWITCH_FIELDS), (WAKING, WAKING_FIELDS)]
+        tids = np.array([threads.of_thread[each["thread"]] for each in states], np.int64)
+        switches, cpus = switch_events(states, threads.of_thread, 2 * len(names))
+        whole = made.joined(switches)
+        cpus = np.concatenate([processors(made, states, tids), cpus])
+        order = np.argsort(whole.time_ns, kind="stable")
+        streams = list(whole.at(order).on(cpus[order]))
+        _write(trace.metadata, "kernel", kinds, streams, unix_ns, folder)
         counts += f" in ust/, {counted(calls.height, 'system call')} in kernel/"
         times = _MEASURED
     text = _README.format(name=printable(trace.name), counts=counts, times=times)
@@ -121,14 +140,15 @@ def _write(
     metadata: Mapping[str, Any],
     domain: Domain,
     kinds: Sequence[tuple[str, str]],
-    events: Events,
+    streams: Sequence[Events],
     unix_ns: int,
     folder: Path,
 ) -> None:
     """Write the trace of a domain."""
     environment = metadata.get("environment") or {}
     known = json.dumps(metadata, default=dict, sort_keys=True).encode() + domain.encode()
-    uuid = UUID(bytes=hashlib.blake2b(known + events.time_ns.tobytes(), digest_size=16).digest())
+    times = b"".join(events.time_ns.tobytes() for events in streams)
+    uuid = UUID(bytes=hashlib.blake2b(known + times, digest_size=16).digest())
     told = {
         "hostname": environment.get("host"),
         "process_id": environment.get("pid"),
@@ -139,5 +159,7 @@ def _write(
     text = described(domain, uuid, unix_ns, texts, kinds)
     (folder / domain).mkdir()
     (folder / domain / "metadata").write_bytes(text)
-    with (folder / domain / "events").open("wb") as file:
-        write_stream(events, uuid, file)
+    for events in streams:
+        name = "events" if events.cpu is None else f"events_{events.cpu}"
+        with (folder / domain / name).open("wb") as file:
+            write_stream(events, uuid, file)

@@ -23,6 +23,11 @@ BEGIN_FIELDS = f"""
   uint32_t _span; uint32_t _parent; int64_t _latency_ns; string {{ encoding = UTF8; }} _name;
 """
 END_FIELDS = "uint32_t _span;"
+_THREAD = "string {{ encoding = UTF8; }} _{0}_comm; int32_t _{0}_tid; int32_t _{0}_prio;"
+SWITCH_FIELDS = f"{_THREAD.format('prev')} int64_t _prev_state; {_THREAD.format('next')}"
+WAKING_FIELDS = (
+    "string { encoding = UTF8; } _comm; int32_t _tid; int32_t _prio; int32_t _target_cpu;"
+)
 
 _HEAD = """/* CTF 1.8 */
 typealias integer {{ size = 8; align = 8; signed = false; }} := uint8_t;
@@ -51,7 +56,7 @@ stream {{
   id = 0;
   packet.context := struct {{
     uint64_clock_t timestamp_begin; uint64_clock_t timestamp_end;
-    uint64_t content_size; uint64_t packet_size; uint64_t events_discarded;
+    uint64_t content_size; uint64_t packet_size; uint64_t events_discarded; {cpu}
   }};
   event.header := struct {{ uint16_t id; uint32_clock_t timestamp; }};
   event.context := struct {{ int32_t {tid}; string {{ encoding = UTF8; }} _procname; }};
@@ -62,8 +67,8 @@ _EVENT = (
 )
 # What LTTng calls its tracers, and the context with the number of the thread.
 _NAMES = {
-    "ust": {"tracer": "lttng-ust", "tid": "_vtid"},
-    "kernel": {"tracer": "lttng-modules", "tid": "_tid"},
+    "ust": {"tracer": "lttng-ust", "tid": "_vtid", "cpu": ""},
+    "kernel": {"tracer": "lttng-modules", "tid": "_tid", "cpu": "uint32_t cpu_id;"},
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import IO, Any
 from uuid import UUID
@@ -49,6 +49,7 @@ class Events:
         thread: Place of the thread's name among `names`.
         names: Name of each thread, encoded by `string`.
         fields: Bytes of the event's own fields.
+        cpu: Number of the processor of all of them; None where none is told.
     """
 
     time_ns: Integers
@@ -57,6 +58,33 @@ class Events:
     thread: Integers
     names: Sequence[bytes]
     fields: Sequence[bytes]
+    cpu: int | None = None
+
+    def joined(self, other: Events) -> Events:
+        """Return these and other events, in no order."""
+        time_ns, number, tid = (
+            np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("time_ns", "number", "tid")
+        )
+        thread = np.concatenate([self.thread, other.thread + len(self.names)])
+        fields = [*self.fields, *other.fields]
+        return Events(time_ns, number, tid, thread, [*self.names, *other.names], fields)
+
+    def at(self, places: Integers) -> Events:
+        """Return the events at some places."""
+        return replace(
+            self, time_ns=self.time_ns[places], number=self.number[places], tid=self.tid[places],
+            thread=self.thread[places], fields=[self.fields[place] for place in places.tolist()],
+        )  # fmt: skip
+
+    def on(self, cpus: Integers) -> Iterator[Events]:
+        """Yield the events of each processor.
+
+        Args:
+            cpus: Number of the processor of each event.
+        """
+        for cpu in np.unique(cpus).tolist():
+            yield replace(self.at(np.flatnonzero(cpus == cpu)), cpu=cpu)
 
 
 def string(text: str) -> bytes:
@@ -103,9 +131,10 @@ def write_stream(events: Events, uuid: UUID, file: IO[bytes]) -> None:
         parts[1::3] = names[events.thread[part]].tolist()
         parts[2::3] = events.fields[part]
         body = b"".join(parts)
-        bits = 8 * (_PACKET.itemsize + len(body))
+        cpu = b"" if events.cpu is None else events.cpu.to_bytes(4, "little")
+        bits = 8 * (_PACKET.itemsize + len(cpu) + len(body))
         head = (_MAGIC, uuid.bytes, 0, times[0], times[-1], bits, bits, 0)
-        file.write(np.array([head], _PACKET).tobytes())
+        file.write(np.array([head], _PACKET).tobytes() + cpu)
         file.write(body)
 
 
