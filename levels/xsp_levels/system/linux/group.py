@@ -45,12 +45,14 @@ class Group:
         ring: Their ring.
         lost_counted: Whether the kernel counts lost records.
         says: What records of the events say, by identifier.
+        count: How many samples were to be recorded when records were taken last.
     """
 
     descriptors: list[int]
     ring: Ring
     lost_counted: bool
     says: dict[int, What] = field(default_factory=dict)
+    count: int = 0
     _before: tuple[int, int, int] = (0, 0, 0)
 
     def enable(self) -> None:
@@ -75,10 +77,10 @@ class Group:
         counters, each = self._read()
         lost = sum(counters[4::each]) if self.lost_counted else 0
         now = counters[1], sum(counters[2::each]), lost
-        ran_ns, count, lost = (new - old for new, old in zip(now, self._before, strict=True))
+        ran_ns, self.count, lost = (new - old for new, old in zip(now, self._before, strict=True))
         self._before = now
         if full and not self.lost_counted:
-            lost = max(count - samples(words), 1)  # and switches, which do not count
+            lost = max(self.count - samples(words), 1)  # and switches, which do not count
         return ran_ns, lost
 
     def identifiers(self) -> list[int]:

@@ -54,8 +54,9 @@ class LinuxSystem:
     def start(self, clock: Clock, request: Request) -> None:
         """Watch the threads that there are now, and those of processes that this one has started.
 
-        The kernel's events stay open, switched off, until the measurement's clock is gone. Where
-        the kernel refuses them, /proc's counters are read at both ends of the visit.
+        The kernel's events stay open between visits, switched off, until records are read or the
+        measurement's clock is gone. Where the kernel refuses events, /proc's counters are read at
+        both ends of the visit.
         """
         self.stop()
         if Kind.SYSCALL not in request.kinds:
@@ -95,16 +96,23 @@ class LinuxSystem:
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per system call. Pure."""
+        self._rest()
         data: SystemRecords = records.data
         return call_rows(data, read_calls(data, read_moments(data)))
 
     def accounts(self, records: Records) -> Accounts:
         """Turn records into accounts of when and why threads waited, and of page faults. Pure."""
+        self._rest()
         data: SystemRecords = records.data
         if any(each.counts for each in data.threads):
             return state.counted(data)
         moments = read_moments(data)
         return state.accounts(data, moments, read_calls(data, moments), read_wakings(data))
+
+    def _rest(self) -> None:
+        """Close the kernel's events: who reads records has recorded them."""
+        if self._watch is not None and not self._armed:
+            self._watch.close()
 
     def empty_span(self, kind: Kind) -> EmptySpan | None:
         """Return a system call that does next to nothing; None if none can be recorded."""

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
 from xsp.provider import Records, Request
+from xsp.testing import added_providers
 from xsp_levels.system.linux.access import access
 from xsp_levels.system.linux.provider import LinuxSystem
 
@@ -96,19 +98,46 @@ def test_page_faults_are_counted(system: LinuxSystem) -> None:
     assert records.dropped == 0
 
 
-def test_events_stay_open_until_the_measurement_is_over(system: LinuxSystem) -> None:
+def test_events_stay_open_between_visits_and_until_records_are_read(system: LinuxSystem) -> None:
     clock = SystemClock()
     system.start(clock, CALLS)
     system.stop()
     opened = open_events()
     assert opened > 0
     system.start(clock, CALLS)
-    system.stop()
+    records = system.stop()
     assert open_events() == opened
-    later = SystemClock()
+    assert system.accounts(records).height > 0
+    assert open_events() == 0
+    system.start(clock, CALLS)
+    system.accounts(records)  # of another visit, while this one goes on
+    time.sleep(0.01)
+    assert own_sum(system, system.stop(), "blocked") > 0
+
+
+def test_events_close_with_the_clock_of_the_last_measurement(system: LinuxSystem) -> None:
+    clock, later = SystemClock(), SystemClock()
+    system.start(clock, CALLS)
+    system.stop()
     system.start(later, CALLS)
+    system.stop()
     del clock
-    assert own_sum(system, system.stop(), "watched") > 0
+    assert open_events() > 0
+    del later
+    assert open_events() == 0
+
+
+def test_measurement_and_block_leave_no_events_behind(system: LinuxSystem) -> None:
+    with added_providers(system):
+        trace = xsp.measure(lambda: time.sleep(1e-4), levels=("model", "system"), runs=5)
+        assert open_events() == 0
+        with xsp.profile(levels=("model", "system")) as block:
+            for _ in range(20):
+                with xsp.span("pause"):
+                    time.sleep(1e-3)
+        assert open_events() == 0
+    assert trace.spans.height
+    assert block.trace.spans.height
 
 
 def test_calling_thread_is_watched_whichever_it_is(system: LinuxSystem) -> None:
