@@ -130,13 +130,13 @@ class _Counters:
         own = threading.get_native_id()
         threads = process.all_threads(own)
         busiest = process.busiest(threads.keys() - {own}, MOST_THREADS - 1)
+        self._names = process.python_names()
         # The calling thread, which reads, is read last here and first in the end.
         self._before = {
             number: (threads[number], counts)
             for number in (*busiest, own)
             if (counts := process.counts(number, own=not threads[number]))
         }
-        self._names = process.python_names()
         self._begin_ns = time.monotonic_ns()
 
     def stop(self) -> Records:

@@ -63,7 +63,7 @@ def work():
     memory = mmap.mmap(-1, 400 * mmap.PAGESIZE)
     memory.madvise(mmap.MADV_NOHUGEPAGE)
     for page in range(400): memory[page * mmap.PAGESIZE] = 1
-    time.sleep(0.03)
+    time.sleep(0.2)
     until = time.thread_time() + 0.03
     while time.thread_time() < until: pass
 assert system.unavailable() is None
@@ -78,7 +78,7 @@ assert system.spans(records).height == 0
 assert system.empty_span(Kind.SYSCALL) is None
 length = records.data.end_ns - records.data.begin_ns
 blocked, runnable = own(records, "blocked"), own(records, "runnable")
-assert blocked >= 29e6 and blocked + runnable <= length - 29e6, (blocked, runnable, length)
+assert blocked >= 50e6 and blocked + runnable <= length - 29e6, (blocked, runnable, length)
 assert own(records, "page_fault") >= 400
 watched = found.filter(what="watched", thread=threading.get_ident())
 assert set(watched["cause"]) == {"switches", "faults"}
@@ -114,11 +114,11 @@ def test_forked_child_measures_itself_and_its_parent_goes_on() -> None:
             os._exit(0 if own(system.stop(), "blocked") >= 10e6 else 1)
         print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
         time.sleep(0.01)
-        print("parent", own(system.stop(), "blocked") >= 10e6, events() > 0)
-        del clock
-        print("closed", events())
+        records = system.stop()
+        print("open", events() > 0)
+        print("parent", own(records, "blocked") >= 10e6)
         """
-    assert python(code) == "child 0\nparent True True\nclosed 0\n"
+    assert python(code) == "child 0\nopen True\nparent True\n"
 
 
 @pytest.mark.slow
