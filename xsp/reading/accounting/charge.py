@@ -45,6 +45,7 @@ NAMES: Mapping[Account, str] = {
     Account.READ: "io_read_bytes",
     Account.WRITTEN: "io_written_bytes",
 }
+_NOT_SUMMED = (Account.MIGRATION,)  # sums over a visit do not tell it
 _WATCHED_WHOLE = 0.999  # of a span's time: clocks of switches and spans are read one after another
 
 # One row for each thread, on average over steps; of the root alone.
@@ -108,7 +109,9 @@ def charges(
                 enough = (watched >= least * (ends[1] - ends[0])) & (watched > 0)
                 seen = spans[enough]
                 whole_ns[seen] = np.maximum(whole_ns[seen], watched[enough])
-                for account in (account for account in NAMES if _SOURCES[account] is source):
+                for account in NAMES:
+                    if _SOURCES[account] is not source or (account in _NOT_SUMMED and not exact):
+                        continue
                     values = amounts[NAMES[account]]
                     unknown = seen[np.isnan(values[seen])]
                     values[unknown] = _charged(known, account, (start[unknown], end[unknown]))
