@@ -19,9 +19,11 @@ def states(running: float, runnable: float, blocked: float, **more: Any) -> dict
     return {**known, **more}
 
 
-def thread(name: str, running: float, runnable: float = 0.0, blocked: float = 0.0) -> Any:
+def thread(
+    name: str, running: float, runnable: float = 0.0, blocked: float = 0.0, *, python: bool = True
+) -> Any:
     counts = {"preempted": 1.0, "migrations": 0.0, "page_faults": None}
-    return {"name": name, **states(running, runnable, blocked), **counts}
+    return {"name": name, "python": python, **states(running, runnable, blocked), **counts}
 
 
 def system_call(name: str, own_ns: int, calls: int, **about: Any) -> Node:
@@ -117,13 +119,20 @@ def test_more_busy_threads_than_cpus_are_told_from_other_programs() -> None:
     assert found(quiet, "other programs on the CPUs") is None
 
 
-def test_a_lock_is_the_interpreters_where_python_threads_give_it_back() -> None:
-    held = states(2, 0, 18, blocked_in="futex", woken_by="tokenizer")
+@pytest.mark.parametrize(("runs", "python", "is_lock"), [
+    (16, True, True),
+    (1, True, False),  # another lock, whose owner sleeps
+    (16, False, False),  # of a native library, which holds no interpreter
+])  # fmt: skip
+def test_a_lock_is_the_interpreters_where_a_busy_python_thread_gives_it_back(
+    runs: float, python: bool, is_lock: bool
+) -> None:
+    threads = [thread("MainThread", 2), thread("tokenizer", runs, python=python)]
+    held = states(2, 0, 18, blocked_in="futex", woken_by="tokenizer", thread_states=threads)
     told = found(network(held, {}), "interpreter's lock")
-    assert told is not None
-    assert "tokenizer (18.0 ms)" in told["evidence"]
-    pool = states(2, 0, 18, blocked_in="futex", woken_by="python")
-    assert found(network(pool, {}), "interpreter's lock") is None
+    assert (told is not None) == is_lock
+    if told is not None:
+        assert "tokenizer (18.0 ms)" in told["evidence"]
 
 
 def test_workers_that_read_are_told_from_workers_that_compute() -> None:
@@ -142,6 +151,10 @@ def test_page_faults_are_advice_from_two_percent_on() -> None:
     assert told is not None
     assert "fc" in told["evidence"] or "1,000 page faults" in told["evidence"]
     assert found(network({"page_faults": 100.0}, {}), "page faults") is None
+    # Where nothing is given back to the system, an allocator is not the reason.
+    for call, is_allocator in (("munmap", True), ("read", False)):
+        some = network({"page_faults": 1000.0}, {}, system_call(call, MS, 3))
+        assert (found(some, "page faults") is not None) == is_allocator
 
 
 def test_the_tree_says_for_what_a_thread_waited() -> None:

@@ -142,7 +142,10 @@ def test_a_row_is_charged_what_its_calls_were_charged_in_windows(
         [read] = [each for each in trace.children(span) if each.kind == "syscall"]
         assert read.name == "read"
         assert 0 < (read.latency_ns or 0) <= span.latency_ns
-    assert prof.trace.root.attributes["thread_states"][0]["name"] == "main"
+    root = prof.trace.root
+    states = [root.attributes[f"{state}_ns"] for state in ("running", "runnable", "blocked")]
+    assert sum(states) == pytest.approx(root.latency_ns)
+    assert "MainThread" in {each["name"] for each in root.attributes["thread_states"]}
 
 
 def test_without_the_system_level_no_window_records_it(watched: tuple[System, Reader]) -> None:

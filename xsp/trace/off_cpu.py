@@ -22,20 +22,25 @@ class OffCpu:
     Args:
         spans: Frame with the columns of `trace.spans`.
         of: Number of the group of each span.
-        parent: Number of the group around each group.
-
+        parent: Row of the span around each span, -1 for the root.
     """
 
     def __init__(self, spans: pl.DataFrame, of: Ints, parent: Ints) -> None:
         calls = attribute_column(spans, "calls", pl.Int64).fill_null(1).to_numpy()
-        size = len(parent)
+        size = int(of.max(initial=0)) + 1
+        runnable, blocked = (
+            np.nan_to_num(_numbers(spans, name)) * calls for name in ("runnable_ns", "blocked_ns")
+        )
         self._runnable_ns, self._blocked_ns = (
-            np.bincount(of, np.nan_to_num(_numbers(spans, name)) * calls, size)
-            for name in ("runnable_ns", "blocked_ns")
+            np.bincount(of, each, size) for each in (runnable, blocked)
         )
         self._total_ns = self._runnable_ns + self._blocked_ns
-        inside = np.bincount(parent[1:], self._total_ns[1:], size)
-        self._own_ns = np.maximum(self._total_ns - inside, 0.0)
+        # What ran on another thread takes nothing of a span's own time.
+        thread = spans["thread"].fill_null(-1).to_numpy()
+        inside = np.flatnonzero((parent >= 0) & (thread == thread[parent]))
+        own = runnable + blocked
+        np.subtract.at(own, parent[inside], (runnable + blocked)[inside])
+        self._own_ns = np.bincount(of, np.maximum(own, 0.0), size)
         self._first = np.full(size, -1)
         self._first[of[::-1]] = np.arange(len(of))[::-1]
         self._causes = [attribute_column(spans, name) for name in ("blocked_in", "woken_by")]
@@ -51,6 +56,7 @@ class OffCpu:
         if node.kind in SUMS or not float(telling[node.groups].sum()) >= least_ns:
             return []
         totals = left_over(float(self._total_ns[node.groups].sum()), 0.0, node.totals)
+        totals["busy_ns"] = float("nan")  # no share: it is part of what its siblings take
         return [Node("own", (OFF,), node.groups, node.tail, node.count, totals)]
 
     def why(self, groups: Ints) -> str:

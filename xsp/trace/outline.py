@@ -159,7 +159,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._self_functions = self_functions(spans, folded.of)
-        self._off_cpu = OffCpu(spans, folded.of, folded.parent)
+        self._off_cpu = OffCpu(spans, folded.of, parent)
         self._slowest = self._slowest_group(folded.parent)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
         self._starts = np.searchsorted(
@@ -256,7 +256,8 @@ class _Builder:
         self._hidden = self._crowded = False
         # A tree of few rows needs shorter lists.
         fewest = max(3, min(_FEWEST, rows // 4))
-        heap = [(0.0, next(ticket), root)] if self._order.size else []
+        opens = self._order.size or self._off_cpu.rows(root, _LARGE * self.steady_ns)
+        heap = [(0.0, next(ticket), root)] if opens else []
         while heap and left > 0:
             node = heapq.heappop(heap)[2]
             children = self._children(node, max(left, fewest))
@@ -361,8 +362,10 @@ class _Builder:
         All time of a leaf is its own, so that the functions which it went to are its children.
         """
         below = self._below(node.tail)
+        least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
+        off = self._off_cpu.rows(node, least_ns)
         if not below.size:
-            return [function for own in self._own(node) for function in self._functions(own)]
+            return [each for own in self._own(node) for each in self._functions(own)] + off
         weights = self._weights[below]
         shown = self._ranks[below] >= self._least_ns
         # A rest of a single group would be no shorter than a row of its own.
@@ -377,8 +380,7 @@ class _Builder:
         tiny = min(self._least_ns, _LARGE * self.steady_ns) / 2
         children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
         self._named_apart(children)
-        least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
-        children += self._own(node) + self._off_cpu.rows(node, least_ns)
+        children += self._own(node) + off
         # Children that are only sums would say no more than the closed row; but of a stage of a
         # pipeline (tokenizing, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)

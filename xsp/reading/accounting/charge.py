@@ -52,7 +52,12 @@ _WATCHED_WHOLE = 0.999  # of a span's time: clocks of switches and spans are rea
 _OF_THREAD = (
     "running_ns", "runnable_ns", "blocked_ns", "preempted", "migrations", "page_faults",
 )  # fmt: skip
-THREADS = pl.List(pl.Struct({"name": pl.String, **dict.fromkeys(_OF_THREAD, pl.Float64)}))
+THREADS = pl.List(
+    pl.Struct(
+        # `python`: whether it runs Python; a native library made the others.
+        {"name": pl.String, "python": pl.Boolean, **dict.fromkeys(_OF_THREAD, pl.Float64)}
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +120,11 @@ def charges(
                     values = amounts[NAMES[account]]
                     unknown = seen[np.isnan(values[seen])]
                     values[unknown] = _charged(known, account, (start[unknown], end[unknown]))
-            in_[spans] = _most(known, Account.BLOCKED, ends, in_[spans])
-            by[spans] = _most(known, Account.WOKEN, ends, by[spans])
+            if exact:
+                seen = spans[whole_ns[spans] > 0]
+                ends = start[seen], end[seen]
+                in_[seen] = _most(known, Account.BLOCKED, ends)
+                by[seen] = _most(known, Account.WOKEN, ends)
     waited = amounts["runnable_ns"] + amounts["blocked_ns"]
     amounts["running_ns"] = np.maximum(whole_ns - waited, 0.0)
     return Charges(whole_ns, amounts, in_.tolist(), by.tolist())
@@ -147,7 +155,7 @@ def thread_charges(accounts: Accounts, start: Ints, end: Ints) -> list[dict[str,
             rate = {key: _sum(found.amounts[key]) for key in _OF_THREAD}
             name = mine["thread_name"].drop_nulls().first() or f"thread {thread}"
             row = {k: None if v is None else v / watched_ns * lasts for k, v in rate.items()}
-            result.append({"name": name, **row})
+            result.append({"name": name, "python": bool(thread > 0), **row})
     return sorted(result, key=lambda row: -(row["running_ns"] or 0.0))
 
 
@@ -197,14 +205,10 @@ def _between(chosen: Accounts, start: Ints, end: Ints) -> Floats:
     return np.asarray(np.maximum(result, 0.0), np.float64)
 
 
-def _most(
-    accounts: Accounts, account: Account, ends: tuple[Ints, Ints], known: NDArray[np.object_]
-) -> NDArray[np.object_]:
-    """Return for each span the cause of most of an account; what is known already where none."""
-    chosen = accounts.filter(
-        (pl.col("what") == account.value) & pl.col("exact") & pl.col("cause").is_not_null()
-    )
-    result, best = known.copy(), np.zeros(len(known))
+def _most(accounts: Accounts, account: Account, ends: tuple[Ints, Ints]) -> NDArray[np.object_]:
+    """Return for each span the cause of most of an account; None where none is known."""
+    chosen = accounts.filter((pl.col("what") == account.value) & pl.col("cause").is_not_null())
+    result, best = np.full(len(ends[0]), None, object), np.zeros(len(ends[0]))
     for (cause,), mine in chosen.group_by("cause", maintain_order=True):
         amount = _between(mine, *ends)
         result[amount > best] = cause

@@ -74,8 +74,8 @@ def with_accounts(
             for name in (*NAMES.values(), "running_ns")
         }
         most = {
-            "blocked_in": _usual(charged.blocked_in, place),
-            "woken_by": _usual(charged.woken_by, place),
+            "blocked_in": _usual(charged.blocked_in, place, kept),
+            "woken_by": _usual(charged.woken_by, place, kept),
         }
         middle = np.array(members)[kept[:, 0]]
         folded = placed.of(middle.tolist())
@@ -162,11 +162,11 @@ def _mean(values: Floats) -> Floats:
     return np.where(known.any(axis=0), sums / np.maximum(known.sum(axis=0), 1), np.nan)
 
 
-def _usual(causes: Sequence[str | None], place: Ints) -> list[str | None]:
-    """Return for each span the cause that most steps have, or None."""
+def _usual(causes: Sequence[str | None], place: Ints, kept: NDArray[np.bool_]) -> list[str | None]:
+    """Return for each span the cause that most of the kept steps have, or None."""
     named = np.array(causes, object)
     result: list[str | None] = []
-    for column in place.T:
-        known = [cause for cause in named[column].tolist() if cause is not None]
+    for column, told in zip(place.T, kept.T, strict=True):
+        known = [cause for cause in named[column[told]].tolist() if cause is not None]
         result.append(max(dict.fromkeys(known), key=known.count) if known else None)
     return result

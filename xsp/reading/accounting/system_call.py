@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from xsp.inexact import Inexact
 from xsp.level import Kind
 from xsp.matching import generations, inside_costs, path_names
 from xsp.provider import ATTRIBUTE, SpanRows
@@ -21,6 +22,7 @@ from xsp.trace import SPAN_SCHEMA
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+_BESIDE = -1  # the thread that calls of other processes are drawn on
 _STATES = ("running_ns", "runnable_ns", "blocked_ns")
 _PROCESS = f"{ATTRIBUTE}process_name"
 
@@ -150,12 +152,14 @@ def with_call_rows(spans: pl.DataFrame) -> pl.DataFrame:
     less = np.bincount(at[same], weights=took[same], minlength=spans.height)
     own = pl.Series("self_ns", np.maximum(room - less, 0.0))
     spans = spans.with_columns(self_ns=pl.when(pl.col("self_ns").is_not_null()).then(own))
-    rows = _rows(found, spans[at], took, _drawn(spans, at, took, same))
+    whole = ~same | (shrunk[at] == 1.0)
+    rows = _rows(found, spans[at], (took, whole), _drawn(spans, at, took, same))
     table = pl.concat([_plain(spans), _plain(rows)], how="diagonal_relaxed")
     names = [name for name in table.columns if name.startswith(ATTRIBUTE)]
     fields = table.select(pl.col(names).name.map(lambda n: n.removeprefix(ATTRIBUTE)))
     result = table.select(*SPAN_SCHEMA).with_columns(attributes=fields.to_struct())
-    return _with_paths(result, np.concatenate([np.full(spans.height, -1), at]))
+    result = _with_paths(result, np.concatenate([np.full(spans.height, -1), at]))
+    return result[_order(result, at, result["start_ns"].to_numpy()[spans.height :])]
 
 
 def _in_proportion(attributes: pl.DataFrame, latency_ns: pl.Series) -> pl.DataFrame:
@@ -169,16 +173,20 @@ def _in_proportion(attributes: pl.DataFrame, latency_ns: pl.Series) -> pl.DataFr
 
 
 def _rows(
-    found: pl.DataFrame, around: pl.DataFrame, took: Floats, drawn: tuple[Ints, Ints]
+    found: pl.DataFrame,
+    around: pl.DataFrame,
+    lasted: tuple[Floats, NDArray[np.bool_]],
+    drawn: tuple[Ints, Ints],
 ) -> pl.DataFrame:
     """Return a span for each sum of system calls.
 
     Args:
         found: Columns of `CALLS`, and how often the span around each occurred.
         around: The span around each.
-        took: How long they lasted.
+        lasted: How long they lasted, and whether that was not shortened.
         drawn: From when to when they are drawn.
     """
+    took, whole = lasted
     rows = found.select(
         pl.lit(Kind.SYSCALL.level.label).alias("level"),
         pl.lit(Kind.SYSCALL.value).alias("kind"),
@@ -189,7 +197,11 @@ def _rows(
         pl.Series("latency_ns", took),
         pl.Series("self_ns", took),
         around["runs"].alias("runs"),
-        pl.col("thread"),
+        # Calls of the span's own thread, whatever its number was in the run that they are from.
+        pl.when(pl.col("process").is_null())
+        .then(around["thread"])
+        .otherwise(pl.lit(_BESIDE))
+        .alias("thread"),
         attributes=pl.struct(
             calls=(pl.col("calls") * pl.col("often")).round().clip(1).cast(pl.Int64),
             calls_per_step="calls",
@@ -197,7 +209,8 @@ def _rows(
             failed_calls=pl.when(pl.col("errors") > 0).then("errors"),
             io_bytes="bytes",
             process_name="process",
-            exact=pl.lit(value=True),
+            exact=pl.Series(whole),
+            inexact=pl.when(~pl.Series(whole)).then(pl.lit([Inexact.INFERRED.value])),
         ),
     )
     lacking = [column for column in SPAN_SCHEMA if column not in rows.columns]
@@ -214,7 +227,7 @@ def _drawn(
         spans: All spans.
         at: The span around each call.
         took: How long each call lasts.
-        same: Which calls the thread of the span made; others are drawn from its start.
+        same: Which calls the thread of the span made; others are drawn from its start on.
     """
     begins, ends = spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy()
     rows = {span: row for row, span in enumerate(spans["span_id"].to_list())}
@@ -234,20 +247,46 @@ def _drawn(
                 free = now, child_begin
             now = max(now, child_end)
         gaps[row] = free
-    whole = np.bincount(at[same], weights=took[same], minlength=spans.height)
+    lanes = [(row, own) for row, own in zip(at.tolist(), same.tolist(), strict=True)]
+    whole: dict[tuple[int, bool], float] = {}
+    for lane, each in zip(lanes, took.tolist(), strict=True):
+        whole[lane] = whole.get(lane, 0.0) + each
     start, end = np.empty(len(at), np.int64), np.empty(len(at), np.int64)
-    used: dict[int, float] = {}
-    for number, row in enumerate(at.tolist()):
-        if not same[number]:
-            start[number] = begins[row]
-            end[number] = min(begins[row] + round(took[number]), ends[row])
-            continue
-        first, last = gaps[row]
-        fits = min(1.0, (last - first) / max(whole[row], 1.0))
-        before = used.get(row, 0.0)
-        used[row] = before + took[number] * fits
-        start[number], end[number] = first + int(before), first + int(used[row])
+    used: dict[tuple[int, bool], float] = {}
+    for number, lane in enumerate(lanes):
+        row, own = lane
+        first, last = gaps[row] if own else (int(begins[row]), int(ends[row]))
+        fits = min(1.0, (last - first) / max(whole[lane], 1.0))
+        before = used.get(lane, 0.0)
+        used[lane] = before + took[number] * fits
+        start[number], end[number] = first + int(before), first + int(used[lane])
     return start, end
+
+
+def _order(spans: pl.DataFrame, around: Ints, start: Ints) -> Ints:
+    """Return the order of rows in which each new one follows the siblings that begin before it.
+
+    Args:
+        spans: Spans, then the new rows.
+        around: Row of the span around each new one.
+        start: When each new one begins.
+    """
+    count = spans.height - len(around)
+    rows = {span: row for row, span in enumerate(spans["span_id"].to_list()[:count])}
+    begins, threads = spans["start_ns"].to_numpy(), spans["thread"].to_list()
+    siblings: dict[int, list[int]] = {int(row): [] for row in around}
+    for row, above in enumerate(spans["parent_id"].to_list()[:count]):
+        if (parent := rows.get(above, -1)) in siblings:
+            siblings[parent].append(row)
+    after = np.arange(spans.height)
+    for number, row in enumerate(around.tolist()):
+        own = threads[count + number]
+        earlier = [
+            each for each in siblings[row] if begins[each] <= start[number] and threads[each] == own
+        ]
+        after[count + number] = max(earlier, default=row)
+    is_new = np.arange(spans.height) >= count
+    return np.lexsort((begins, is_new, after))
 
 
 def _with_paths(spans: pl.DataFrame, around: Ints) -> pl.DataFrame:

@@ -83,10 +83,20 @@ def thread_timeline(accounts: Accounts, begin_ns: int, end_ns: int) -> list[dict
     every = pl.concat([gone, ran, last]).filter(pl.col("end_ns") > pl.col("start_ns"))
     every = every.filter((pl.col("state") == "running").any().over("thread"))
     length = pl.col("end_ns") - pl.col("start_ns")
+    longest = every.sort(length, descending=True, maintain_order=True).head(MOST_STRETCHES)
+    longest = longest.sort("thread", "start_ns", maintain_order=True)
+    # A stretch reaches to the next one of its thread, and equal neighbors are one.
+    following = pl.col("start_ns").shift(-1).over("thread").fill_null(pl.col("end_ns"))
+    run = pl.struct("thread", "state", "cause", "processor").rle_id()
     return (
-        every.sort(length, descending=True, maintain_order=True)
-        .head(MOST_STRETCHES)
-        .sort("thread", "start_ns", maintain_order=True)
+        longest.with_columns(end_ns=following)
+        .group_by(run.alias("run"), maintain_order=True)
+        .agg(
+            pl.first("thread_name", "thread", "start_ns"),
+            pl.last("end_ns"),
+            pl.first("state", "cause", "processor"),
+        )
+        .drop("run")
         .rename({"thread_name": "name"})
         .to_dicts()
     )

@@ -83,8 +83,7 @@ def read_program(
     threads = [thread for thread, _ in record.log.threads] or [record.thread]
     exceptions = [each for each, _ in record.log.names]
     rows = rows_of(forest, naming.labels, naming.of, (threads, exceptions), (layered, deep_at))
-    if system is not None:
-        charge(rows, forest, system, record)
+    charge(rows, forest, system, record)
     rows = with_operators(rows, deep, forest)
     within_parents(rows)
     own = self_time(forest, record, rows.of_item)

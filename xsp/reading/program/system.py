@@ -1,22 +1,22 @@
 """Charges what the operating system did in windows of a program to the rows of its tree.
 
-Windows in which the system is recorded have a part of the program. What a row's occurrences were
-charged in them stands for all, by the time of which it is a part.
+Windows in which the system is recorded have a part of the program. A row is told by those of its
+occurrences that lie whole in them.
 
-    forward  100 x 10 ms; in 12 windows 120 ms, of these 30 blocked      forward: blocked 2.5 ms
+    forward  100 x 10 ms; 12 of them in windows, blocked for 30 ms      forward: blocked 2.5 ms
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from xsp.matching import innermost
-from xsp.provider import Account, Accounts, SpanRows, concat_rows
+from xsp.provider import Account, Accounts, SpanRows, Watched, concat_rows
 from xsp.reading.accounting import (
     NAMES,
     charges,
@@ -29,7 +29,7 @@ from xsp.reading.program.events import Items
 from xsp.reading.program.forest import Forest
 from xsp.reading.program.tree import Rows
 from xsp.reading.runs import read_visit
-from xsp.record.program import ProgramRecord, Records
+from xsp.record.program import ProgramRecord, Records, ThreadTime
 from xsp.record.session import PlannedVisit, Visit
 from xsp.warning import TraceWarning, WarningCount
 
@@ -39,8 +39,8 @@ Floats = NDArray[np.float64]
 # What recording costs: between two machines of 360 and 1,000 ns, 1,000 and 1,250, 180 and 660
 # (benchmarks/system.py).
 CALL_NS, SWITCH_NS, FAULT_NS = 700, 1_100, 400
-_WHOLE = 0.999  # of an occurrence's time: it lies whole in a window
-_LEAST = 0.5  # occurrences of a row that must have been watched
+_MOST = 0.8  # of a row's time: rows below that take as much tell of it
+NATIVE = "native thread"
 _ACCOUNTED = (*NAMES.values(), "running_ns")
 
 
@@ -88,7 +88,7 @@ def read_system(record: ProgramRecord) -> System | None:
 def with_recording(forest: Forest, system: System, record: ProgramRecord) -> Forest:
     """Return the forest with what recording the system took noted as xsp's own work."""
     logs = {thread: number for number, (thread, _) in enumerate(record.log.threads)}
-    costs = {Account.BLOCKED: SWITCH_NS, Account.RUNNABLE: SWITCH_NS, Account.PAGE_FAULT: FAULT_NS}
+    costs = {Account.BLOCKED: SWITCH_NS, Account.PREEMPTED: SWITCH_NS, Account.PAGE_FAULT: FAULT_NS}
     events = [system.calls.select("start_ns", "thread").with_columns(cost=pl.lit(CALL_NS))]
     events += [
         system.accounts.filter(pl.col("what") == account.value, "exact").select(
@@ -106,57 +106,110 @@ def with_recording(forest: Forest, system: System, record: ProgramRecord) -> For
     return replace(forest, pauses=forest.pauses.joined(work))
 
 
-def charge(rows: Rows, forest: Forest, system: System, record: ProgramRecord) -> None:
-    """Note in `rows.found` what each row is charged, of one of its occurrences on average."""
+def charge(rows: Rows, forest: Forest, system: System | None, record: ProgramRecord) -> None:
+    """Note in `rows.found` what each row is charged, of one of its occurrences on average.
+
+    Only occurrences that lie whole in windows tell of a row. A row without such is told by those
+    below it, if they take most of its time; the block by the kernel's own counters.
+    """
+    own_ns = rows.total_ns / np.maximum(rows.count, 1e-9)  # of one occurrence
+    if system is not None:
+        _charge_whole(rows, forest, system, record, own_ns)
+    for at in range(len(rows) - 1, 0, -1):  # children come after their parents
+        if "running_ns" not in rows.found[at]:
+            _sum_up(rows, at, own_ns)
+    _charge_block(rows, record)
+
+
+def _charge_whole(
+    rows: Rows, forest: Forest, system: System, record: ProgramRecord, own_ns: Floats
+) -> None:
+    """Charge rows by their occurrences that lie whole in windows."""
     items, of = forest.items, rows.of_item
     mine = np.flatnonzero(~forest.alone)
     idents = np.array([*(thread for thread, _ in record.log.threads), record.thread])
     thread = idents[np.minimum(items.thread[mine], len(idents) - 1)]
     begin, end = items.begin[mine], items.end[mine]
-    charged = charges(system.accounts, begin, end, thread, steps=np.zeros(0, np.int64), least=0.0)
+    charged = charges(system.accounts, begin, end, thread, steps=np.zeros(0, np.int64))
+    whole = charged.watched_ns > 0
     size, row = len(rows), of[mine]
-    watched = np.bincount(row, charged.watched_ns, size)
-    each = rows.total_ns / np.maximum(rows.count, 1e-9)  # of one occurrence
-    often = np.where(each > 0, watched / np.maximum(each, 1.0), 0.0)
-    enough = (watched > 0) & (often >= _LEAST)
-    enough[0] = watched[0] > 0
-    # Of a row some of whose occurrences lie whole in windows only these count.
-    whole = charged.watched_ns >= _WHOLE * (end - begin)
-    counts = whole | (np.bincount(row, whole, size) == 0)[row]
+    number = np.bincount(row, whole, size)
     for name in _ACCOUNTED:
         values = charged.amounts[name]
-        known = ~np.isnan(values) & counts
-        sums, seen, number = (
-            np.bincount(row[known], of_each[known], size)
-            for of_each in (values, charged.watched_ns, whole)
+        known = whole & ~np.isnan(values)
+        sums, seen_ns, seen = (
+            np.bincount(row[known], each, size)
+            for each in (values[known], charged.watched_ns[known], np.ones(int(known.sum())))
         )
-        by_time = name.endswith("_ns")  # these are parts of a time, others are counted
-        for at in np.flatnonzero(enough & (seen > 0)).tolist():
-            share = each[at] / seen[at] if by_time or not number[at] else 1.0 / number[at]
+        for at in np.flatnonzero(seen > 0).tolist():
+            # Parts of a time are parts of the latency; others are counted.
+            share = own_ns[at] / seen_ns[at] if name.endswith("_ns") else 1.0 / seen[at]
             rows.found[at][name] = float(sums[at] * share)
     for name, causes in (("blocked_in", charged.blocked_in), ("woken_by", charged.woken_by)):
         for at, cause in _usual(causes, row).items():
-            if enough[at]:
-                rows.found[at][name] = cause
-    if windows := [w for w in record.windows if w.records is Records.SYSTEM and w.end_ns]:
-        one = windows[len(windows) // 2]
-        drawn = thread_timeline(system.accounts, one.begin_ns, one.end_ns or one.begin_ns)
-        rows.found[0]["thread_timeline"] = drawn
-    for at in np.flatnonzero(enough).tolist():
-        if at == 0 or rows.label[at].group >= 0:
-            lasts = np.array([round(float(each[at]))])
-            rows.found[at]["thread_states"] = _scaled(system.accounts, record, lasts)
-    _place_calls(rows, forest, system, (mine, thread), np.where(enough, often, np.nan))
+            rows.found[at][name] = cause
+    for at in np.flatnonzero(number > 0).tolist():
+        if rows.label[at].group >= 0:
+            own = np.flatnonzero((row == at) & whole)
+            rows.found[at]["thread_states"] = thread_charges(system.accounts, begin[own], end[own])
+    windows = [w for w in record.windows if w.records is Records.SYSTEM and w.end_ns]
+    one = windows[len(windows) // 2]
+    drawn = thread_timeline(system.accounts, one.begin_ns, one.end_ns or one.begin_ns)
+    rows.found[0]["thread_timeline"] = drawn
+    _place_calls(rows, forest, system, (mine, thread), np.where(number > 0, number, np.nan), whole)
+    _place_workers(rows, system, own_ns)
 
 
-def _scaled(accounts: Accounts, record: ProgramRecord, lasts: Ints) -> list[dict[str, Any]]:
-    """Return what each thread was charged, in the proportion of a time to that of the program."""
-    begin, end = np.array([record.begin_ns]), np.array([record.end_ns])
-    factor = float(lasts[0]) / max(float((end - begin)[0]), 1.0)
-    return [
-        {k: v if v is None or k == "name" else v * factor for k, v in state.items()}
-        for state in thread_charges(accounts, begin, end)
+def _sum_up(rows: Rows, at: int, own_ns: Floats) -> None:
+    """Charge a row what the rows below it are charged, if these take most of its time."""
+    below = [
+        row
+        for row in np.flatnonzero(rows.parent == at).tolist()
+        if "running_ns" in rows.found[row] and rows.thread[row] == rows.thread[at]
     ]
+    covered = float(rows.total_ns[below].sum())
+    if not covered >= _MOST * rows.total_ns[at] > 0:
+        return
+    for name in _ACCOUNTED:
+        known = [row for row in below if name in rows.found[row]]
+        if len(known) == len(below):
+            whole = sum(rows.found[row][name] * rows.count[row] for row in known)
+            rows.found[at][name] = float(whole / covered * own_ns[at])
+
+
+def _charge_block(rows: Rows, record: ProgramRecord) -> None:
+    """Charge the block what the kernel's counters say of its thread; xsp's own work left out."""
+    whole_ns, times = float(rows.total_ns[0]), record.thread_times
+    own = times.get(record.native)
+    if own is None or whole_ns <= 0:
+        return
+    runnable = min(float(own.runnable_ns), whole_ns)
+    running = min(max(own.running_ns - float(rows.added_ns[0]), 0.0), whole_ns - runnable)
+    rows.found[0] |= {
+        "running_ns": running,
+        "runnable_ns": runnable,
+        "blocked_ns": whole_ns - running - runnable,
+    }
+    unknown = dict.fromkeys(("preempted", "migrations", "page_faults"))
+    rows.found[0]["thread_states"] = [
+        {
+            "name": each.name if each.python or each.name != own_name else NATIVE,
+            "python": each.python,
+            "running_ns": float(each.running_ns),
+            "runnable_ns": float(each.runnable_ns),
+            "blocked_ns": max(whole_ns - each.running_ns - each.runnable_ns, 0.0),
+            **unknown,
+        }
+        for own_name in [_process_name(times)]
+        for each in sorted(times.values(), key=lambda each: -each.running_ns)
+        if each.running_ns > 0
+    ]
+
+
+def _process_name(times: Mapping[int, ThreadTime]) -> str:
+    """Return the name that most threads of native libraries have: that of the process."""
+    names = [each.name for each in times.values() if not each.python]
+    return max(names, key=names.count, default="")
 
 
 def _usual(causes: list[str | None], row: Ints) -> dict[int, str]:
@@ -172,9 +225,14 @@ def _usual(causes: list[str | None], row: Ints) -> dict[int, str]:
 
 
 def _place_calls(
-    rows: Rows, forest: Forest, system: System, items: tuple[Ints, Ints], often: Floats
+    rows: Rows,
+    forest: Forest,
+    system: System,
+    items: tuple[Ints, Ints],
+    number: Floats,
+    whole: NDArray[np.bool_],
 ) -> None:
-    """Note the system calls below each row; those of workers in the wait for their batches."""
+    """Note the system calls right below each row, of its occurrences that lie whole in windows."""
     mine, thread = items
     place = np.full(len(forest.items), -1)
     place[mine] = np.arange(len(mine))
@@ -185,16 +243,31 @@ def _place_calls(
         forest.items.begin[mine], forest.items.end[mine], thread, parent,
         calls["start_ns"].to_numpy(), calls["thread"].fill_null(-1).to_numpy(),
     )  # fmt: skip
-    below = np.where(found >= 0, rows.of_item[mine[np.maximum(found, 0)]], -1)
-    if (of_worker := of_workers(calls)).any():
-        loading = [n for n, label in enumerate(rows.label) if label.attributes.get("workers")]
-        below[of_worker] = max(loading, key=lambda n: rows.total_ns[n], default=-1)
-    kept = (below >= 0) & ~np.isnan(often[np.maximum(below, 0)])
-    if not kept.any():
+    kept = (found >= 0) & whole[np.maximum(found, 0)]
+    if kept.any():
+        known = calls.filter(pl.Series(kept))
+        below = rows.of_item[mine[found[kept]]]
+        for at, told in fold_calls(
+            known, below, known["end_ns"].to_numpy(), found[kept], number
+        ).items():
+            rows.found[at]["system_calls"] = told
+
+
+def _place_workers(rows: Rows, system: System, own_ns: Floats) -> None:
+    """Note in the wait for batches what part of their time workers spend in each call."""
+    calls = system.calls.filter(pl.Series(of_workers(system.calls)))
+    loading = [at for at, label in enumerate(rows.label) if label.attributes.get("workers")]
+    at = max(loading, key=lambda row: rows.total_ns[row], default=-1)
+    if at < 0 or not calls.height or own_ns[at] <= 0:
         return
-    known = calls.filter(pl.Series(kept))
-    # A call is of the occurrence that it lies in; workers' calls lie in none.
-    occurrence = np.where(found[kept] >= 0, found[kept], np.arange(int(kept.sum())))
-    folded = fold_calls(known, below[kept], known["end_ns"].to_numpy(), occurrence, often)
-    for at, told in folded.items():
-        rows.found[at]["system_calls"] = told
+    workers = calls["thread"].unique()
+    watched = system.accounts.filter(
+        pl.col("what") == Account.WATCHED.value,
+        pl.col("cause") == Watched.CALLS.value,
+        pl.col("thread").is_in(workers.implode()),
+    )
+    watched_ns = (watched["end_ns"] - watched["start_ns"]).sum() / len(workers)
+    waits = np.full(len(rows), max(watched_ns / own_ns[at], 1e-9))
+    below, each = np.full(calls.height, at), np.arange(calls.height)
+    folded = fold_calls(calls, below, calls["end_ns"].to_numpy(), each, waits)
+    rows.found[at].setdefault("system_calls", []).extend(folded[at])

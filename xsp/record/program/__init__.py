@@ -8,6 +8,7 @@ samples the program's own lines. `xsp.reading.program` makes a tree of a `Progra
 from xsp.record.program.line_sampler import LineSamples
 from xsp.record.program.log import SKIPPED, Log, LogData, RegionFacts
 from xsp.record.program.recorder import ProgramRecord, Recorder, Window
+from xsp.record.program.thread_times import ThreadTime
 from xsp.record.program.window import Lottery, Records
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "Recorder",
     "Records",
     "RegionFacts",
+    "ThreadTime",
     "Window",
 ]

@@ -16,7 +16,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import FrameType
 
@@ -36,6 +36,7 @@ from xsp.provider import (
 )
 from xsp.record.program.line_sampler import LineSampler, LineSamples
 from xsp.record.program.log import Log, LogData
+from xsp.record.program.thread_times import ThreadTime, since, thread_times
 from xsp.record.program.window import LONGEST_DEEP_NS, LONGEST_NS, Lottery
 from xsp.record.program.window import Records as Recorded
 from xsp.record.session import InsideCost, Selection, Session, schedule
@@ -100,6 +101,9 @@ class ProgramRecord:
         layers: Whether layers were to be recorded.
         operators: Whether anything deeper was.
         inside_costs: What recording system calls costs inside of these.
+        thread_times: Times of threads in the program, by the kernel's numbers; none where the
+            system was not to be recorded.
+        native: The kernel's number of the thread that the block is on.
     """
 
     log: LogData
@@ -117,6 +121,8 @@ class ProgramRecord:
     layers: bool = True
     operators: bool = True
     inside_costs: tuple[InsideCost, ...] = ()
+    thread_times: Mapping[int, ThreadTime] = field(default_factory=dict)
+    native: int = 0
 
 
 class Recorder:
@@ -167,6 +173,9 @@ class Recorder:
         self.left_by = ""
         self._children_s = _children_s()
         self._preempted = _preempted()
+        self._native = 0
+        self._times_before: dict[int, ThreadTime] = {}
+        self._times: dict[int, ThreadTime] = {}
         self._sampler = LineSampler(self.thread, self._look_after)
 
     def begin(self, frame: FrameType | None = None) -> None:
@@ -203,6 +212,8 @@ class Recorder:
                 self.watchers.remove(made_watcher)
         tracer.attach(self.log)
         self._sampler.begin(frame)
+        self._native = threading.get_native_id()
+        self._times_before = thread_times() if Kind.SYSCALL in self._kinds else {}
         self.begin_ns = self.log.now()
 
     @property
@@ -217,6 +228,8 @@ class Recorder:
     def end(self, left_by: str = "") -> None:
         """Take all hooks out, and end what is being recorded."""
         self.end_ns = self.log.now()
+        if Kind.SYSCALL in self._kinds:
+            self._times = since(self._times_before, thread_times())
         self.left_by = left_by
         with self._lock:
             self._ended = True
@@ -294,6 +307,9 @@ class Recorder:
             layers=Kind.LAYER in self._logged,
             operators=bool(self._kinds - self._logged - {Kind.SYSCALL}),
             inside_costs=self.session.inside_costs(),
+            thread_times=self._times
+            or (since(self._times_before, thread_times()) if self._times_before else {}),
+            native=self._native,
         )
 
     def forget(self) -> None:

@@ -86,8 +86,8 @@ def packed_attributes(trace: Trace) -> str:
     arrays: dict[str, NDArray[Any]] = {}
     texts: dict[str, list[str]] = {}
     for field in spans.schema["attributes"].fields:  # type: ignore[attr-defined]
-        if field.name in _SHOWN_ELSEWHERE:
-            continue
+        if field.name in _SHOWN_ELSEWHERE or field.dtype == pl.List(pl.Struct):
+            continue  # tables of threads, which analyses show
         column = attribute_column(spans, field.name, field.dtype)
         rows = np.flatnonzero(column.is_not_null().to_numpy())
         if rows.size:

@@ -73,7 +73,8 @@ def read_calls(records: SystemRecords, moments: Moments) -> Calls:
     never = [
         number for number, name in call_names(records.machine).items() if name in _NEVER_RETURN
     ]
-    open_end = enters & last & ~np.isin(ends.value, never)
+    lossy = np.array([each.lost > 0 for each in records.threads], bool)
+    open_end = enters & last & ~np.isin(ends.value, never) & ~lossy[ends.thread]
     begun = whole | open_end
     cut = ~enters & first
     at = np.flatnonzero(begun | cut)

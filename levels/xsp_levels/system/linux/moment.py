@@ -127,6 +127,22 @@ def read_wakings(records: SystemRecords) -> Wakings:
     return Wakings(thread[kept][by_time], time[kept][by_time], waker[kept][by_time])
 
 
+def thread_ends(records: SystemRecords, moments: Moments) -> Integers:
+    """Return until when each thread was watched, since the visit began. Pure.
+
+    That is until it ended or the visit did, or, where records were lost, until the last one.
+    """
+    ends = np.full(len(records.threads), records.end_ns - records.begin_ns)
+    ended = moments.of(What.ENDED)
+    ends[ended.thread] = ended.time_ns
+    lossy = np.array([each.lost > 0 for each in records.threads], bool)
+    if lossy.any():
+        last = np.zeros(len(ends), np.int64)
+        np.maximum.at(last, moments.thread, moments.time_ns)
+        ends = np.where(lossy, np.minimum(last, ends), ends)
+    return ends
+
+
 def wakers(wakings: Integers) -> list[int]:
     """Return the kernel's numbers of the threads that woke others. Pure.
 

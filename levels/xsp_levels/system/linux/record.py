@@ -36,6 +36,7 @@ class ThreadRecords:
         process: Name and number of its process; empty: the program's own.
         size: How many words of `SystemRecords.rings` are of this thread.
         ran_ns: Time on a processor.
+        lost: How many records of the thread were lost, those after the last one kept.
         counts: What the counters of /proc say, where there are no rings.
     """
 
@@ -43,6 +44,7 @@ class ThreadRecords:
     process: str = ""
     size: int = 0
     ran_ns: int = 0
+    lost: int = 0
     counts: Counts | None = None
 
 

@@ -22,7 +22,7 @@ import polars as pl
 from xsp.provider import ACCOUNT_SCHEMA, Account, Accounts, Watched
 from xsp_levels.native import thread
 from xsp_levels.system.linux.call import MOVING, READING, WRITING, Calls, call_name
-from xsp_levels.system.linux.moment import Moments, Wakings
+from xsp_levels.system.linux.moment import Moments, Wakings, thread_ends
 from xsp_levels.system.linux.record import Integers, SystemRecords, What
 
 _IN_FAULT = "page fault"
@@ -133,14 +133,6 @@ def _with_wakers(
     waker = np.where(within, wakings.waker[following], wakings.waker[earlier])
     waker = np.where(blocked & (within | early), waker, -1)
     return replace(absences, woken_ns=woken, waker=waker)
-
-
-def thread_ends(records: SystemRecords, moments: Moments) -> Integers:
-    """Return, for each thread, when it ended or the visit did, since the visit began. Pure."""
-    ends = np.full(len(records.threads), records.end_ns - records.begin_ns)
-    ended = moments.of(What.ENDED)
-    ends[ended.thread] = ended.time_ns
-    return ends
 
 
 def causes(records: SystemRecords, moments: Moments, at: Integers) -> list[str | None]:

@@ -101,8 +101,8 @@ class Watch:
         rings, taken = _taken(self._groups.values())
         woken, lost = _taken(self._wakings)
         threads = tuple(
-            ThreadRecords(number, self._processes[number], size, ran_ns)
-            for number, (size, ran_ns, _) in zip(self._groups, taken, strict=True)
+            ThreadRecords(number, self._processes[number], size, ran_ns, lost_there)
+            for number, (size, ran_ns, lost_there) in zip(self._groups, taken, strict=True)
         )
         says: dict[int, What] = {}
         for group in self._groups.values():

@@ -33,6 +33,7 @@ from xsp.answer.analyses.cell import text_of
 from xsp.answer.analyses.contract import analysis
 from xsp.answer.analyses.structure.primitive_latency import is_reference, primitive_latency
 from xsp.answer.analyses.structure.sums import calls
+from xsp.answer.analyses.system.off_cpu import of_all
 from xsp.level import Kind
 from xsp.matching import Ints
 from xsp.text import counted, duration, percent
@@ -105,7 +106,8 @@ def program_code(case: Case) -> Iterator[Finding]:
     frame = pl.DataFrame(found, schema=schema).filter(~pl.col("name").str.contains(_IMPORTS))
     if not frame.height:
         return
-    time = float(frame["time"].sum())
+    blocked_ns = float(np.nan_to_num(of_all(tree, "blocked_ns")[0]))
+    time = min(float(frame["time"].sum()), case.whole_ns - blocked_ns)
     yield Finding(
         "program's own code",
         "Make the program's own code between calls of models quicker.",

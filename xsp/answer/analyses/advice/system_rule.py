@@ -19,19 +19,20 @@ _FAULTS = 0.02  # of the latency
 _DEMAND = 1.2  # CPUs that own threads want, for each one that there is, from which on they fight
 _READS = r"^(read|readv|pread64|preadv|preadv2|openat|open|newfstatat|statx|lseek|getdents64)$"
 _READING = 0.3  # of the wait for batches: as much of it as a worker reads is worth a finding
+_BUSY = 0.5  # of the time that the thread is blocked
+_ALLOCATES = r"^(brk|munmap|madvise|mremap)$"
 _LOCKS = r"^futex"
-# Names that threads have that are not Python's.
-_NATIVE = r"^(native thread|python|pt_|interrupt|swapper|kworker|ksoftirqd|rcu_)"
 _MALLOC = (
-    "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 xsp profile …, "
-    "and compare page-faults"
+    "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 xsp profile …; then "
+    "xsp analyze FILE page-faults"
 )
 
 
 def _states(case: Case) -> pl.DataFrame:
     """Return the states of threads in a step."""
     told: Any = case.trace.root.attributes.get("thread_states") or ()
-    schema = {"name": pl.String, "running_ns": pl.Float64, "runnable_ns": pl.Float64}
+    times = dict.fromkeys(("running_ns", "runnable_ns"), pl.Float64)
+    schema = {"name": pl.String, "python": pl.Boolean, **times}
     return pl.DataFrame([{key: each[key] for key in schema} for each in told], schema=schema)
 
 
@@ -59,7 +60,8 @@ def waits_for_cpu(case: Case) -> Iterator[Finding]:
             runnable,
             None,
             "at most: as if the thread never waited for a CPU",
-            f"xsp sweep TARGET --threads {max(int(cores), 1)},{at_once}",
+            f"OMP_NUM_THREADS={max(int(cores), 1)} xsp profile …, or xsp sweep MODEL --threads "
+            f"{max(int(cores), 1)},{at_once}",
         )
         return
     yield Finding(
@@ -77,9 +79,13 @@ def interpreter_lock(case: Case) -> Iterator[Finding]:
     """Find spans that wait in a lock until another Python thread wakes them."""
     tree = case.tree
     blocked = tree.own(of_all(tree, "blocked_ns"), case.is_of(*WATCHED))
-    waker = tree.attribute("woken_by").fill_null("python")
+    waker = tree.attribute("woken_by").fill_null("")
     lock = tree.attribute("blocked_in").fill_null("").str.contains(_LOCKS)
-    rows = np.flatnonzero((lock & ~waker.str.contains(_NATIVE)).to_numpy() & (blocked > 0))
+    rows = np.flatnonzero(lock.to_numpy() & (blocked > 0))
+    # A thread that keeps the interpreter busy runs for about as long as others wait for it.
+    long_ns = _BUSY * float(np.nansum(blocked[rows]))
+    working = _states(case).filter("python", pl.col("running_ns") > long_ns)
+    rows = rows[waker.gather(rows).is_in(working["name"].implode()).to_numpy()]
     time = float(np.nansum(blocked[rows]))
     if time < _MUCH * case.whole_ns:
         return
@@ -125,6 +131,9 @@ def memory_given_back(case: Case) -> Iterator[Finding]:
     time = FAULT_NS * count
     if time < _FAULTS * case.whole_ns:
         return
+    names = case.tree.spans["name"][case.rows(Kind.SYSCALL)]
+    if len(names) and not names.str.contains(_ALLOCATES).any():
+        return  # nothing is given back: a file is mapped, say
     own = case.tree.own(faults, ~np.isnan(faults))
     layers = case.layers(np.flatnonzero(own > 0), FAULT_NS * own[own > 0])
     yield Finding(

@@ -102,7 +102,8 @@ def _run(table: pl.DataFrame, lost: Mapping[str, Sequence[str] | None]) -> Graph
             continue
         if sources is not None:
             near = _through(sources, lost) if lost else sources
-            inputs[at] += [last[each] for each in near if each in last and last[each] != at]
+            # What an operator inside takes may begin after the operator around: no edge leads back.
+            inputs[at] += [last[each] for each in near if last.get(each, at) < at]
         elif row == owner and thread in on_thread:
             inputs[at].append(on_thread[thread])
         last[name] = at

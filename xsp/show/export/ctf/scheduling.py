@@ -45,6 +45,9 @@ def switch_events(
         onto = each["processor"] if each["processor"] is not None else 0
         mine, other = own + _SIDE.pack(tid, _PRIORITY), _UNKNOWN + _SIDE.pack(_OTHER, _PRIORITY)
         if state == "running":
+            if not fresh and last_state == "running":  # it was moved meanwhile
+                away = mine + _STATE.pack(_RUNNING) + other
+                rows.append((begin, first, tid, cpu, 0, away))
             cpu = onto
             told = other + _STATE.pack(_RUNNING) + mine
             rows.append((begin, first, tid, cpu, 1, told))
@@ -52,7 +55,7 @@ def switch_events(
             if not fresh and last_state == "running":
                 waits = _SLEEPING if state == "blocked" else _RUNNING
                 rows.append((begin, first, tid, cpu, 0, mine + _STATE.pack(waits) + other))
-            if not fresh and last_state == "blocked":
+            if not fresh and last_state == "blocked" and state == "runnable":
                 woken = own + _WOKEN.pack(tid, _PRIORITY, onto)
                 rows.append((begin, first + 1, tid, onto, 0, woken))
         last_state = state
