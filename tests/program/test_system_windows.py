@@ -148,6 +148,24 @@ def test_a_row_is_charged_what_its_calls_were_charged_in_windows(
     assert "MainThread" in {each["name"] for each in root.attributes["thread_states"]}
 
 
+def test_what_a_program_does_outside_of_calls_is_not_told_by_windows_of_calls(
+    watched: tuple[System, Reader],
+) -> None:
+    _, model = watched
+    with xsp.profile(levels=5) as prof:
+        begin = time.thread_time()
+        while time.thread_time() - begin < 0.4:  # runs, while nothing is watched
+            pass
+        for _ in range(60):
+            model(1)
+    root = prof.trace.root
+    assert root.attributes["running_ns"] >= 0.39e9
+    named = [path for path in prof.trace.spans["path"] if path.rpartition("/")[2] == "ToyModel"]
+    calls = prof.trace.span(named[0])
+    [read] = [each for each in prof.trace.children(calls) if each.kind == "syscall"]
+    assert read.attributes["calls"] == READS * calls.attributes["calls"]
+
+
 def test_without_the_system_level_no_window_records_it(watched: tuple[System, Reader]) -> None:
     system, model = watched
     with xsp.profile(levels=2) as prof:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -339,3 +340,14 @@ def test_many_records_are_read_at_once() -> None:
     assert rows.height == 20_000
     assert np.all((rows["end_ns"] - rows["start_ns"]).to_numpy() == 5)
     assert len(states(records)) == 2_000
+
+
+def test_of_a_thread_nothing_is_known_after_its_first_lost_record() -> None:
+    ring = enter(10, READ) + leave_call(30, READ, 5) + leave(40) + come(60) + enter(70, FUTEX)
+    records = recorded((7, ring))
+    [thread] = records.data.threads
+    lossy = replace(records.data, threads=(replace(thread, lost=9),))
+    records = replace(records, data=lossy)
+    assert [row[0] for row in calls(records)] == ["read"]
+    assert states(records) == [("blocked", 40, 60, "page fault")]
+    assert {row[2] for row in accounts(records, "watched")} == {70}
