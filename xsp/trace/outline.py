@@ -18,7 +18,13 @@ from xsp.matching import Ints, generations
 from xsp.text import beyond, counted, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
-from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, self_functions
+from xsp.trace.coverage import (
+    WORKER_WAITS,
+    at_once_inside,
+    on_another_thread,
+    on_one_clock,
+    self_functions,
+)
 from xsp.trace.off_cpu import OFF, OffCpu
 from xsp.trace.row import (
     INTERVAL,
@@ -159,6 +165,8 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._self_functions = self_functions(spans, folded.of)
+        self._worker_functions = self_functions(spans, folded.of, "worker")
+        self._loads = (attribute_column(spans, "workers", pl.Int64) > 0).to_numpy()[folded.first]
         self._off_cpu = OffCpu(spans, folded.of, folded.parent)
         self._slowest = self._slowest_group(folded.parent)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
@@ -362,7 +370,10 @@ class _Builder:
         """
         below = self._below(node.tail)
         if not below.size:
-            return [function for own in self._own(node) for function in self._functions(own)]
+            workers = self._workers(node)
+            if workers and not any(WORKER_WAITS in each.names[0] for each in workers):
+                return workers  # functions of the program's own would say only that it waits
+            return workers + [each for own in self._own(node) for each in self._functions(own)]
         weights = self._weights[below]
         shown = self._ranks[below] >= self._least_ns
         # A rest of a single group would be no shorter than a row of its own.
@@ -378,7 +389,7 @@ class _Builder:
         children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
         self._named_apart(children)
         least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
-        children += self._own(node) + self._off_cpu.rows(node, least_ns)
+        children += self._own(node) + self._off_cpu.rows(node, least_ns) + self._workers(node)
         # Children that are only sums would say no more than the closed row; but of a stage of a
         # pipeline (tokenizing, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)
@@ -491,16 +502,30 @@ class _Builder:
 
     def _functions(self, own: Node) -> list[Node]:
         """Return rows for the functions that much of self time went to."""
-        whole_ns = own.totals["latency_ns"]
+        return self._parts(own, self._self_functions)
+
+    def _workers(self, node: Node) -> list[Node]:
+        """Return rows for what other processes did in the time of a span."""
+        if node.kind != "region":
+            return []
+        who = "worker" if self._loads[node.groups[0]] else "child process"
+        parts = self._parts(replace(node, kind="own"), self._worker_functions)
+        return [replace(each, names=(f"{who}: {each.names[0]}",)) for each in parts]
+
+    def _parts(
+        self, node: Node, functions: dict[int, list[tuple[str, float, float]]]
+    ) -> list[Node]:
+        """Return rows for the functions that took much of the time of a row."""
+        whole_ns = node.totals["latency_ns"]
         if whole_ns < _MUCH * self._part_least_ns:
             return []
         rows = []
-        for name, part, reach in self._self_functions.get(int(own.groups[0]), ()):
+        for name, part, reach in functions.get(int(node.groups[0]), ()):
             if part * whole_ns >= self._part_least_ns:
-                totals = left_over(part * whole_ns, 0.0, own.totals)
+                totals = left_over(part * whole_ns, 0.0, node.totals)
                 totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
                 totals["latency_high_ns"] = (part + reach) * whole_ns
-                rows.append(replace(own, names=(printable(name),), totals=totals, children=[]))
+                rows.append(replace(node, names=(printable(name),), totals=totals, children=[]))
         return rows
 
     def _totals(self, groups: Ints) -> dict[str, float]:

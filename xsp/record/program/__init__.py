@@ -2,15 +2,19 @@
 
 `Recorder` (recorder.py) puts hooks in place and makes windows; `Log` (log.py) is what watchers
 append to; `Lottery` (window.py) draws what each window records; `LineSampler` (line_sampler.py)
-samples the program's own lines. `xsp.reading.program` makes a tree of a `ProgramRecord`.
+samples the program's own lines, and `WorkerSampler` (worker_sampler.py) those of the processes that
+it forks. `xsp.reading.program` makes a tree of a `ProgramRecord`.
 """
 
 from xsp.record.program.line_sampler import LineSamples
 from xsp.record.program.log import SKIPPED, Log, LogData, RegionFacts
 from xsp.record.program.recorder import ProgramRecord, Recorder, Window
 from xsp.record.program.window import Lottery, Records
+from xsp.record.program.worker_sampler import BLOCKED, IN_LOCK, WorkerSamples
 
 __all__ = [
+    "BLOCKED",
+    "IN_LOCK",
     "SKIPPED",
     "LineSamples",
     "Log",
@@ -21,4 +25,5 @@ __all__ = [
     "Records",
     "RegionFacts",
     "Window",
+    "WorkerSamples",
 ]
