@@ -224,6 +224,17 @@ def self_functions(
     return result
 
 
+def worker_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, float, float]]]:
+    """Return for each group what other processes did in its time, as `self_functions` does."""
+    loads = attribute_column(spans, "workers", pl.Int64).fill_null(0).to_numpy() > 0
+    loading = set(of[loads].tolist())
+    result = {}
+    for group, functions in self_functions(spans, of, "worker").items():
+        who = "worker" if group in loading else "child process"
+        result[group] = [(f"{who}: {name}", part, reach) for name, part, reach in functions]
+    return result
+
+
 def _short(function: str) -> str:
     """Return the last name of a qualified one; the last two where the last says little.
 

@@ -24,6 +24,7 @@ from xsp.trace.coverage import (
     on_another_thread,
     on_one_clock,
     self_functions,
+    worker_functions,
 )
 from xsp.trace.off_cpu import OFF, OffCpu
 from xsp.trace.row import (
@@ -36,6 +37,7 @@ from xsp.trace.row import (
     Outline,
     Row,
     Tree,
+    function_rows,
     known,
     known_sum,
     left_over,
@@ -59,8 +61,7 @@ _TELLING = 0.05
 _LARGE = 0.01
 # A tree is full where no more than this part of the rows asked for is left.
 _UNUSED = 0.1
-# Equal weights differ by up to so much of the time, by which the first is the heavier.
-_TIE = 1e-9
+_TIE = 1e-9  # of the time: equal weights differ by up to so much; the first is the heavier
 # Small siblings of one name are summed until all other spans have rows: their weights are so
 # much less than those of others, which differ by a factor of 1e15 at most.
 _LAST = 1e-15
@@ -165,8 +166,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._self_functions = self_functions(spans, folded.of)
-        self._worker_functions = self_functions(spans, folded.of, "worker")
-        self._loads = (attribute_column(spans, "workers", pl.Int64) > 0).to_numpy()[folded.first]
+        self._worker_functions = worker_functions(spans, folded.of)
         self._off_cpu = OffCpu(spans, folded.of, folded.parent)
         self._slowest = self._slowest_group(folded.parent)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
@@ -370,9 +370,9 @@ class _Builder:
         """
         below = self._below(node.tail)
         if not below.size:
-            workers = self._workers(node)
-            if workers and not any(WORKER_WAITS in each.names[0] for each in workers):
-                return workers  # functions of the program's own would say only that it waits
+            workers = self._functions(node, workers=True)
+            if workers and WORKER_WAITS not in workers[0].names[0]:
+                return workers  # functions of the program's own would only say that it waits
             return workers + [each for own in self._own(node) for each in self._functions(own)]
         weights = self._weights[below]
         shown = self._ranks[below] >= self._least_ns
@@ -389,7 +389,8 @@ class _Builder:
         children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
         self._named_apart(children)
         least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
-        children += self._own(node) + self._off_cpu.rows(node, least_ns) + self._workers(node)
+        children += self._own(node) + self._off_cpu.rows(node, least_ns)
+        children += self._functions(node, workers=True)
         # Children that are only sums would say no more than the closed row; but of a stage of a
         # pipeline (tokenizing, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)
@@ -500,33 +501,10 @@ class _Builder:
             rows[name].children = found if name == _OUTSIDE or len(found) > 1 else []
         return list(rows.values())
 
-    def _functions(self, own: Node) -> list[Node]:
-        """Return rows for the functions that much of self time went to."""
-        return self._parts(own, self._self_functions)
-
-    def _workers(self, node: Node) -> list[Node]:
-        """Return rows for what other processes did in the time of a span."""
-        if node.kind != "region":
-            return []
-        who = "worker" if self._loads[node.groups[0]] else "child process"
-        parts = self._parts(replace(node, kind="own"), self._worker_functions)
-        return [replace(each, names=(f"{who}: {each.names[0]}",)) for each in parts]
-
-    def _parts(
-        self, node: Node, functions: dict[int, list[tuple[str, float, float]]]
-    ) -> list[Node]:
-        """Return rows for the functions that took much of the time of a row."""
-        whole_ns = node.totals["latency_ns"]
-        if whole_ns < _MUCH * self._part_least_ns:
-            return []
-        rows = []
-        for name, part, reach in functions.get(int(node.groups[0]), ()):
-            if part * whole_ns >= self._part_least_ns:
-                totals = left_over(part * whole_ns, 0.0, node.totals)
-                totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
-                totals["latency_high_ns"] = (part + reach) * whole_ns
-                rows.append(replace(node, names=(printable(name),), totals=totals, children=[]))
-        return rows
+    def _functions(self, node: Node, *, workers: bool = False) -> list[Node]:
+        """Return rows for the functions that much of a row's time went to, here or in workers."""
+        found = self._worker_functions if workers else self._self_functions
+        return function_rows(node, found, self._part_least_ns)
 
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}

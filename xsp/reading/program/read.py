@@ -291,7 +291,7 @@ _CHILDREN = (
     "`torchrun … -m xsp profile`, or put `with xsp.profile():` into their code."
 )
 _SAMPLED = (
-    "child processes used {} of CPU time, of which xsp saw samples alone. For more, start them with "
+    "child processes used {} of CPU time, which xsp only sampled. To see more, start them with "
     "`torchrun … -m xsp profile`, or put `with xsp.profile():` into their code."
 )
 _WORKERS = (

@@ -40,7 +40,7 @@ from xsp.trace import Trace, self_functions
 
 # Finds waits for data, code between model calls, slow first calls, and surplus threads.
 
-_LOADS = r"(^|of )data loading$|DataLoader"
+_LOADS = r"(^|of |^first )data loading$|DataLoader"
 _FIRST = r"^first call of "
 _IMPORTS = r"^import"
 _NAMED = 3  # functions of workers
