@@ -29,9 +29,8 @@ Place = tuple[str, str, int]  # function, file, line
 
 # Seconds between two looks, until so many seconds have passed: 4, 1 and 0.4 % of the time.
 _INTERVALS = ((0.005, 0.3), (0.02, 3.0), (0.05, float("inf")))
-# In the child of a fork, where it may take 400 µs on a busy machine: 2 and 0.8 %, half of it on a
-# quiet one.
-_CHILD_INTERVALS = ((0.02, 0.4), (0.05, float("inf")))
+# In the child of a fork, where a look takes up to 400 µs on a busy machine: 2, 0.8 and 0.4 %.
+_CHILD_INTERVALS = ((0.02, 0.2), (0.05, 3.0), (0.1, float("inf")))
 _PATIENCE_S = 1.0  # for the last look; in the child of a fork the thread is not there
 _DEEPEST = 100  # calls under way that are kept, the outermost first
 _MANY = 100_000  # samples, in 80 minutes; then the rate falls with the time that has passed

@@ -30,7 +30,7 @@ _NAME = "xsp workers"  # as /proc/PID/fd shows the file
 _HIGH = 512
 _MOST_BYTES = 64 << 20  # of all children: 1,000,000 samples or more
 _EVERY_NS = 250_000_000  # between two writes of a child, which may be killed at any time
-_MANY = 5_000  # samples, in 250 s; then a child's rate falls with its age: 30,000 in ten hours
+_MANY = 5_000  # samples, in 500 s; then a child's rate falls with its age: 26,000 in ten hours
 # A look that let go of Python's lock, as `open` does, would get it back after 5 ms only.
 _LIBC = ctypes.PyDLL(None)
 _FUTEX = {"x86_64": b"202", "aarch64": b"98"}.get(platform.machine())
