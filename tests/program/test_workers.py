@@ -24,7 +24,11 @@ import xsp
 from xsp.record.program import BLOCKED, LineSamples, ProgramRecord, WorkerSamples
 from xsp.testing import only_providers
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: files in memory")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: files in memory"),
+    pytest.mark.forks,
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
 
 
 @pytest.fixture

@@ -18,7 +18,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import xsp
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: files in memory")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="needs Linux: files in memory"),
+    pytest.mark.forks,
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+]
 ENOUGH = 25  # samples: fewer than 20 have no row in the tree
 
 
