@@ -169,6 +169,17 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Number of processes that load data; 0 where the program itself does."),
     Attribute("batches_ready", _REGION, _INT,
         "How many batches the workers had ready when the program asked for one."),
+    Attribute("worker_functions", _REGION, _STRINGS,
+        "Functions that processes which the program had forked ran meanwhile, longest first: the "
+        "workers that load data, in the wait for their batch, or else any others."),
+    Attribute("worker_lines", _REGION, _STRINGS,
+        "File and line that called each of these."),
+    Attribute("worker_shares", _REGION, _FLOATS,
+        "Share of each in the span's latency, by the mean process; less than 1 together where none "
+        "was seen for a while."),
+    Attribute("worker_waits", _REGION, _FLOAT,
+        "Share of the span's latency in which the mean process waited for work."),
+    Attribute("worker_samples", _REGION, _INT, "Number of samples behind that."),
     Attribute("nvtx_domain", _HOST, _TEXT,
         "NVTX domain that the range was announced in; null for the domain without a name."),
     Attribute("running_ns", _WATCHED, _FLOAT,

@@ -27,6 +27,7 @@ Bools = NDArray[np.bool_]
 
 # Fewer samples say too little of what ran longest; a smaller share, too little of self time.
 _FEWEST_SAMPLES, _LEAST = 20, 0.1
+WORKER_WAITS = "waiting for work"
 
 _ACTIVITIES = [kind.value for kind in DEVICE_ACTIVITIES]
 _LAYER, _OP, _CALL = Kind.LAYER.value, Kind.OP.value, Kind.CALL.value
@@ -174,26 +175,39 @@ def outside_calls(spans: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def self_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, float, float]]]:
-    """Return for each group the functions that ran longest in its self time.
+def self_functions(
+    spans: pl.DataFrame, of: Ints, whose: str = "self"
+) -> dict[int, list[tuple[str, float, float]]]:
+    """Return for each group the functions that ran longest in its self time, or in workers.
 
     Each is `name (file:line)`, its share, and how far the 95 % interval of that reaches. Groups
     in which too few samples were taken, or nothing stands out, are left out.
+
+    Args:
+        spans: Columns of `trace.spans`.
+        of: Number of the group of each span.
+        whose: "self"; or "worker": functions of other processes, and their waits.
     """
     texts, shares = pl.List(pl.String()), pl.List(pl.Float64())
-    samples = attribute_column(spans, "self_samples", pl.Int64)
+    samples = attribute_column(spans, f"{whose}_samples", pl.Int64)
     functions = pl.DataFrame(
         {
             "group": of,
-            "function": attribute_column(spans, "self_functions", texts),
-            "line": attribute_column(spans, "self_lines", texts),
-            "count": attribute_column(spans, "self_shares", shares),
+            "function": attribute_column(spans, f"{whose}_functions", texts),
+            "line": attribute_column(spans, f"{whose}_lines", texts),
+            "count": attribute_column(spans, f"{whose}_shares", shares),
+            "waits": attribute_column(spans, f"{whose}_waits", pl.Float64),
             "samples": samples,
         }
     ).filter(samples > 0)
     wholes = functions.group_by("group").agg(whole=pl.sum("samples"))
+    waits = functions.drop_nulls("waits").select(
+        "group", "samples", function=pl.lit(WORKER_WAITS), line=pl.lit(""), count="waits"
+    )
     longest = (
         functions.explode("function", "line", "count")
+        .select(waits.columns)
+        .extend(waits)
         .with_columns(pl.col("count") * pl.col("samples"))
         .group_by("group", "function", "line", maintain_order=True)
         .agg(pl.sum("count"))
@@ -203,10 +217,21 @@ def self_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, f
     )
     result: dict[int, list[tuple[str, float, float]]] = {}
     for group, function, line, count, whole in longest.iter_rows():
-        named = f"{_short(function)} ({PurePath(line).name})"
-        part = count / whole
+        named = f"{_short(function)} ({PurePath(line).name})" if line else function
+        part = min(count / whole, 1.0)
         reach = 1.96 * math.sqrt(part * (1.0 - part) / whole)  # of a share of so many samples
         result.setdefault(group, []).append((named, part, reach))
+    return result
+
+
+def worker_functions(spans: pl.DataFrame, of: Ints) -> dict[int, list[tuple[str, float, float]]]:
+    """Return for each group what other processes did in its time, as `self_functions` does."""
+    loads = attribute_column(spans, "workers", pl.Int64).fill_null(0).to_numpy() > 0
+    loading = set(of[loads].tolist())
+    result = {}
+    for group, functions in self_functions(spans, of, "worker").items():
+        who = "worker" if group in loading else "child process"
+        result[group] = [(f"{who}: {name}", part, reach) for name, part, reach in functions]
     return result
 
 

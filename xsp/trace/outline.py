@@ -18,7 +18,14 @@ from xsp.matching import Ints, generations
 from xsp.text import beyond, counted, printable
 from xsp.trace import folding
 from xsp.trace.attribute import EARLY_ENDS, attribute_column, inexact_column
-from xsp.trace.coverage import at_once_inside, on_another_thread, on_one_clock, self_functions
+from xsp.trace.coverage import (
+    WORKER_WAITS,
+    at_once_inside,
+    on_another_thread,
+    on_one_clock,
+    self_functions,
+    worker_functions,
+)
 from xsp.trace.off_cpu import OFF, OffCpu
 from xsp.trace.row import (
     INTERVAL,
@@ -30,6 +37,7 @@ from xsp.trace.row import (
     Outline,
     Row,
     Tree,
+    function_rows,
     known,
     known_sum,
     left_over,
@@ -53,8 +61,7 @@ _TELLING = 0.05
 _LARGE = 0.01
 # A tree is full where no more than this part of the rows asked for is left.
 _UNUSED = 0.1
-# Equal weights differ by up to so much of the time, by which the first is the heavier.
-_TIE = 1e-9
+_TIE = 1e-9  # of the time: equal weights differ by up to so much; the first is the heavier
 # Small siblings of one name are summed until all other spans have rows: their weights are so
 # much less than those of others, which differ by a factor of 1e15 at most.
 _LAST = 1e-15
@@ -159,6 +166,7 @@ class _Builder:
             name: sums[name].cast(pl.Float64).fill_null(float("nan")).to_numpy() for name in NUMBERS
         }
         self._self_functions = self_functions(spans, folded.of)
+        self._worker_functions = worker_functions(spans, folded.of)
         self._off_cpu = OffCpu(spans, folded.of, parent)
         self._slowest = self._slowest_group(folded.parent)
         self._order = np.argsort(folded.parent, kind="stable")[1:]
@@ -365,7 +373,11 @@ class _Builder:
         least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
         off = self._off_cpu.rows(node, least_ns)
         if not below.size:
-            return [each for own in self._own(node) for each in self._functions(own)] + off
+            workers = self._functions(node, workers=True)
+            if workers and WORKER_WAITS not in workers[0].names[0]:
+                return workers + off  # functions of the program's own would only say that it waits
+            own = [each for own in self._own(node) for each in self._functions(own)]
+            return workers + own + off
         weights = self._weights[below]
         shown = self._ranks[below] >= self._least_ns
         # A rest of a single group would be no shorter than a row of its own.
@@ -380,7 +392,7 @@ class _Builder:
         tiny = min(self._least_ns, _LARGE * self.steady_ns) / 2
         children += [node for node in summed if not self._weights[node.groups].sum() < tiny]
         self._named_apart(children)
-        children += self._own(node) + off
+        children += self._own(node) + off + self._functions(node, workers=True)
         # Children that are only sums would say no more than the closed row; but of a stage of a
         # pipeline (tokenizing, say) the function that ran is the whole story.
         sums = all(child.kind in ("rest", "own") for child in children)
@@ -491,19 +503,10 @@ class _Builder:
             rows[name].children = found if name == _OUTSIDE or len(found) > 1 else []
         return list(rows.values())
 
-    def _functions(self, own: Node) -> list[Node]:
-        """Return rows for the functions that much of self time went to."""
-        whole_ns = own.totals["latency_ns"]
-        if whole_ns < _MUCH * self._part_least_ns:
-            return []
-        rows = []
-        for name, part, reach in self._self_functions.get(int(own.groups[0]), ()):
-            if part * whole_ns >= self._part_least_ns:
-                totals = left_over(part * whole_ns, 0.0, own.totals)
-                totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
-                totals["latency_high_ns"] = (part + reach) * whole_ns
-                rows.append(replace(own, names=(printable(name),), totals=totals, children=[]))
-        return rows
+    def _functions(self, node: Node, *, workers: bool = False) -> list[Node]:
+        """Return rows for the functions that much of a row's time went to, here or in workers."""
+        found = self._worker_functions if workers else self._self_functions
+        return function_rows(node, found, self._part_least_ns)
 
     def _totals(self, groups: Ints) -> dict[str, float]:
         values = {name: numbers[groups] for name, numbers in self._numbers.items()}

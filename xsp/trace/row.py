@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from xsp.inexact import Inexact
 from xsp.matching import Ints
-from xsp.text import counted, duration, margin, removed, share, surplus
+from xsp.text import counted, duration, margin, printable, removed, share, surplus
 from xsp.trace import folding
 
 Floats = NDArray[np.float64]
@@ -25,6 +25,7 @@ NOUNS = {
     "sync": "synchronization",
     "syscall": "system call",
 }
+_MUCH = 5  # times the least that a function with a row took
 # Kinds of row that are no kind of span: siblings of one class or name, the rest, self time.
 SUMS = ("some", "rest", "own")
 INTERVAL = ("latency_ns", "latency_low_ns", "latency_high_ns")
@@ -253,6 +254,31 @@ def margin_of(totals: dict[str, float]) -> float | None:
     """Return half the interval of a row's latency, if that is known."""
     reach = margin(*(totals[name] for name in INTERVAL))
     return None if reach is None else known(reach)
+
+
+def function_rows(
+    node: Node, functions: Mapping[int, Sequence[tuple[str, float, float]]], least_ns: float
+) -> list[Node]:
+    """Return rows for the functions that took much of a row's time.
+
+    Args:
+        node: The row.
+        functions: By the number of a group its functions, each with its share of the row's time
+            and how far the interval of that reaches.
+        least_ns: How long a function took that has a row; the row itself took five times as long.
+    """
+    whole_ns = node.totals["latency_ns"]
+    if whole_ns < _MUCH * least_ns:
+        return []
+    rows = []
+    for name, part, reach in functions.get(int(node.groups[0]), ()):
+        if part * whole_ns >= least_ns:
+            totals = left_over(part * whole_ns, 0.0, node.totals)
+            totals["latency_low_ns"] = max(part - reach, 0.0) * whole_ns
+            totals["latency_high_ns"] = (part + reach) * whole_ns
+            names = (printable(name),)
+            rows.append(replace(node, kind="own", names=names, totals=totals, children=[]))
+    return rows
 
 
 def reach_of_rest(latency: Floats, low: Floats, high: Floats, *, error: float) -> float:

@@ -23,6 +23,7 @@ from xsp.reading.program.spans import only, spans_of
 from xsp.reading.program.summary import facts, sentences
 from xsp.reading.program.system import charge, read_system, with_recording
 from xsp.reading.program.tree import Rows, rows_of, self_times, within_parents
+from xsp.reading.program.worker_time import worker_time
 from xsp.reading.rank import COLLECTIVE_SCHEMA
 from xsp.reading.runs import ProcessRuns, describe
 from xsp.record.program import ProgramRecord, Records
@@ -87,6 +88,8 @@ def read_program(
     rows = with_operators(rows, deep, forest)
     within_parents(rows)
     own = self_time(forest, record, rows.of_item)
+    for row, told in worker_time(forest, record, rows).items():
+        own[row] = own.get(row, {}) | told
     process = ProcessRuns(
         runs=(), warnings=(), subject=name, levels=levels,
         environment=describe_environment(), origin=record.origin,
@@ -286,6 +289,14 @@ _CHILDREN = (
     "child processes used {} of CPU time that xsp cannot see. Start them with "
     "`torchrun … -m xsp profile`, or put `with xsp.profile():` into their code."
 )
+_SAMPLED = (
+    "child processes used {} of CPU time, which xsp only sampled. To see more, start them with "
+    "`torchrun … -m xsp profile`, or put `with xsp.profile():` into their code."
+)
+_WORKERS = (
+    "xsp could not look into the {} that load data: it sees workers that are forked inside the "
+    'block. Pass `multiprocessing_context="fork"` to the DataLoader, and make it in the block.'
+)
 _UNSEEN = (
     "xsp saw no model call, so the tree has only regions and lines of code. Call a model, mark "
     "`with prof.step():`, or use xsp.measure(function). Functions of torch.jit stay unseen."
@@ -318,6 +329,10 @@ def program_warnings(naming: Naming, forest: Forest, record: ProgramRecord) -> l
         result.append(TraceWarning("cut-short", _CUT_SHORT.format(record.left_by)))
     if said := of_children(record):
         result.append(TraceWarning("child-processes", said))
+    workers = max((facts.get("workers") or 0 for _, facts in record.log.names), default=0)
+    if workers and not record.forks:
+        said = _WORKERS.format(counted(workers, "worker"))
+        result.append(TraceWarning("workers-unseen", said))
     if not naming.groups:
         result.append(TraceWarning("nothing-called", _UNSEEN))
     lone = sum(
@@ -344,7 +359,8 @@ def of_children(record: ProgramRecord) -> str:
     loading = any(attributes.get("workers") for _, attributes in record.log.names)
     took_ns = 0.0 if loading else record.children_s * 1e9
     much = took_ns >= _MUCH * (record.end_ns - record.begin_ns)
-    return _CHILDREN.format(duration(took_ns)) if took_ns and much else ""
+    said = _SAMPLED if record.workers else _CHILDREN
+    return said.format(duration(took_ns)) if took_ns and much else ""
 
 
 def _raised(forest: Forest, record: ProgramRecord) -> list[TraceWarning]:

@@ -24,33 +24,16 @@ def self_time(forest: Forest, record: ProgramRecord, of_item: Ints) -> dict[int,
         record: What was recorded.
         of_item: The row of each item.
     """
-    # The samples but for those of stretches without hooks: what ran then has no row.
-    out = np.zeros(len(record.lines.time_ns), bool)
-    for window in record.windows:
-        if window.records is Records.OUT:
-            end = window.end_ns if window.end_ns is not None else record.end_ns
-            out |= (record.lines.time_ns >= window.begin_ns) & (record.lines.time_ns < end)
-    out |= record.lines.time_ns > record.end_ns
+    watched = ~unwatched(record, record.lines.time_ns)
     lines = LineSamples(
-        record.lines.time_ns[~out],
-        record.lines.lasts_ns[~out],
-        record.lines.stack[~out],
+        record.lines.time_ns[watched],
+        record.lines.lasts_ns[watched],
+        record.lines.stack[watched],
         record.lines.stacks,
     )
     if not len(lines.time_ns):
         return {}
-    items = forest.items
-    mine = np.flatnonzero(~forest.alone)
-    threads = np.array([*(thread for thread, _ in record.log.threads), record.thread])
-    thread = threads[np.minimum(items.thread[mine], len(threads) - 1)]
-    place = np.full(len(items), -1)
-    place[mine] = np.arange(len(mine))
-    above = forest.parent[mine]
-    parent = np.where(above >= 0, place[np.maximum(above, 0)], -1)
-    on = np.full(len(lines.time_ns), record.thread)
-    found = innermost(items.begin[mine], items.end[mine], thread, parent, lines.time_ns, on)
-    # A thread's self time beyond all of its items is the block's.
-    row = np.where(found >= 0, of_item[mine[np.maximum(found, 0)]], 0)
+    row = rows_at(forest, record, of_item, lines.time_ns)
     around = in_common([lines.stacks[n] for n in np.unique(lines.stack).tolist()])
     members: defaultdict[int, list[int]] = defaultdict(list)
     for at, number in enumerate(row.tolist()):
@@ -65,3 +48,39 @@ def self_time(forest: Forest, record: ProgramRecord, of_item: Ints) -> dict[int,
         stacks = [lines.stacks[int(lines.stack[at])] for at in kept]
         result[number] = calls(stacks, lasts, len(kept), around=around)
     return result
+
+
+def unwatched(record: ProgramRecord, time_ns: Ints) -> NDArray[np.bool_]:
+    """Return which moments lie in stretches without hooks, or after the program.
+
+    What ran then has no row.
+    """
+    out = time_ns > record.end_ns
+    for window in record.windows:
+        if window.records is Records.OUT:
+            end = window.end_ns if window.end_ns is not None else record.end_ns
+            out |= (time_ns >= window.begin_ns) & (time_ns < end)
+    return out
+
+
+def rows_at(forest: Forest, record: ProgramRecord, of_item: Ints, time_ns: Ints) -> Ints:
+    """Return the row of the innermost item around each moment on the block's thread.
+
+    Args:
+        forest: The items.
+        record: What was recorded.
+        of_item: The row of each item.
+        time_ns: The moments.
+    """
+    items = forest.items
+    mine = np.flatnonzero(~forest.alone)
+    threads = np.array([*(thread for thread, _ in record.log.threads), record.thread])
+    thread = threads[np.minimum(items.thread[mine], len(threads) - 1)]
+    place = np.full(len(items), -1)
+    place[mine] = np.arange(len(mine))
+    above = forest.parent[mine]
+    parent = np.where(above >= 0, place[np.maximum(above, 0)], -1)
+    on = np.full(len(time_ns), record.thread)
+    found = innermost(items.begin[mine], items.end[mine], thread, parent, time_ns, on)
+    # A thread's self time beyond all of its items is the block's.
+    return np.where(found >= 0, of_item[mine[np.maximum(found, 0)]], 0)

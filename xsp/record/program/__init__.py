@@ -2,7 +2,8 @@
 
 `Recorder` (recorder.py) puts hooks in place and makes windows; `Log` (log.py) is what watchers
 append to; `Lottery` (window.py) draws what each window records; `LineSampler` (line_sampler.py)
-samples the program's own lines. `xsp.reading.program` makes a tree of a `ProgramRecord`.
+samples the program's own lines, and `WorkerSampler` (worker_sampler.py) those of the processes that
+it forks. `xsp.reading.program` makes a tree of a `ProgramRecord`.
 """
 
 from xsp.record.program.line_sampler import LineSamples
@@ -10,8 +11,11 @@ from xsp.record.program.log import SKIPPED, Log, LogData, RegionFacts
 from xsp.record.program.recorder import ProgramRecord, Recorder, Window
 from xsp.record.program.thread_times import ThreadTime
 from xsp.record.program.window import Lottery, Records
+from xsp.record.program.worker_sampler import BLOCKED, IN_LOCK, WorkerSamples
 
 __all__ = [
+    "BLOCKED",
+    "IN_LOCK",
     "SKIPPED",
     "LineSamples",
     "Log",
@@ -23,4 +27,5 @@ __all__ = [
     "RegionFacts",
     "ThreadTime",
     "Window",
+    "WorkerSamples",
 ]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import _thread
 import importlib
 import os
+import signal
 import sys
 import threading
 from collections.abc import Callable
@@ -28,9 +29,11 @@ Place = tuple[str, str, int]  # function, file, line
 
 # Seconds between two looks, until so many seconds have passed: 4, 1 and 0.4 % of the time.
 _INTERVALS = ((0.005, 0.3), (0.02, 3.0), (0.05, float("inf")))
+# In the child of a fork, where a look takes up to 400 µs on a busy machine: 2, 0.8 and 0.4 %.
+_CHILD_INTERVALS = ((0.02, 0.2), (0.05, 3.0), (0.1, float("inf")))
 _PATIENCE_S = 1.0  # for the last look; in the child of a fork the thread is not there
 _DEEPEST = 100  # calls under way that are kept, the outermost first
-_MOST = 100_000  # samples: 80 minutes
+_MANY = 100_000  # samples, in 80 minutes; then the rate falls with the time that has passed
 _IMPORTLIB = ("<frozen importlib", importlib.__file__)  # files of what makes imports
 
 
@@ -50,17 +53,34 @@ class LineSamples:
     stack: Ints
     stacks: tuple[tuple[Place, ...], ...]
 
+    def known(self) -> LineSamples:
+        """Return the samples that have a stack."""
+        known = self.stack >= 0
+        return LineSamples(
+            self.time_ns[known], self.lasts_ns[known], self.stack[known], self.stacks
+        )
+
 
 class LineSampler:
     """Samples what a thread runs, from `begin` to `end`.
 
     Args:
         thread: Identifier of the thread.
-        look_after: Called at each look with the time (ns): what else has to be done now and then.
+        look_after: Called after each look with the time (ns): what else has to be done.
+        many: Number of samples after which they become rarer.
+        of_child: Whether this is the child of a fork: calls before it are left out.
     """
 
-    def __init__(self, thread: int, look_after: Callable[[int], None]) -> None:
+    def __init__(
+        self,
+        thread: int,
+        look_after: Callable[[int], None],
+        *,
+        many: int = _MANY,
+        of_child: bool = False,
+    ) -> None:
         self._thread, self._look_after = thread, look_after
+        self._many, self._of_child = many, of_child
         self._over, self._ended = threading.Event(), threading.Event()
         self._own = tuple(
             os.path.dirname(sys.modules[name].__file__ or "") + os.sep
@@ -97,9 +117,13 @@ class LineSampler:
         except RuntimeError:
             self._ended.set()
 
+    def stop(self) -> None:
+        """Have the sampling thread end soon."""
+        self._over.set()
+
     def end(self) -> None:
         """Stop the sampling thread; `begin` may start one again."""
-        self._over.set()
+        self.stop()
         self._ended.wait(_PATIENCE_S)
         self._places.clear()  # code objects may hold anything
 
@@ -109,22 +133,34 @@ class LineSampler:
         time = np.array(self._times[:count], dtype=np.int64)
         lasts = np.array(self._lasts[:count], dtype=np.int64)
         stack = np.array(self._numbers[:count], dtype=np.int64)
-        own = stack >= 0
-        return LineSamples(time[own], lasts[own], stack[own], tuple(self._stacks))
+        return LineSamples(time, lasts, stack, tuple(self._stacks)).known()
+
+    def take(self) -> LineSamples:
+        """Return the samples since this was called last, and forget them.
+
+        Called on the sampling thread, by `look_after`. Stack -1: nothing of the program ran.
+        """
+        time, lasts, stack = np.array((self._times, self._lasts, self._numbers), dtype=np.int64)
+        taken = LineSamples(time, lasts, stack, tuple(self._stacks))
+        self._times, self._lasts, self._numbers, self._stacks = [], [], [], {}
+        return taken
 
     def _watch(self) -> None:
+        if hasattr(signal, "pthread_sigmask"):  # signals are for the program's own threads
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             while not self._over.wait(self._interval()):
                 now = monotonic_ns()
+                self._look(now)
                 self._look_after(now)
-                if len(self._numbers) < _MOST:
-                    self._look(now)
         finally:
             self._ended.set()
 
     def _interval(self) -> float:
         passed = (monotonic_ns() - self._began_ns) / 1e9
-        return next(interval for interval, until in _INTERVALS if passed < until)
+        intervals = _CHILD_INTERVALS if self._of_child else _INTERVALS
+        usual = next(interval for interval, until in intervals if passed < until)
+        return max(usual, passed / self._many)
 
     def _look(self, now_ns: int) -> None:
         """Note the line that the thread runs; xsp's own lines do not count."""
@@ -148,7 +184,9 @@ class LineSampler:
             frames.append(innermost)
             innermost = innermost.f_back
         stack: list[Place] = []
-        for depth, frame in enumerate(frames[: -_DEEPEST - 1 : -1]):
+        outermost = max(min(self._depth, len(frames)) - 1, 0) if self._of_child else 0
+        frames = frames[::-1][outermost : outermost + _DEEPEST]
+        for depth, frame in enumerate(frames, outermost):
             code, line = frame.f_code, frame.f_lineno or 0
             if code.co_filename.startswith((*_IMPORTLIB, *self._own)):
                 continue

@@ -39,6 +39,7 @@ from xsp.record.program.log import Log, LogData
 from xsp.record.program.thread_times import ThreadTime, since, thread_times
 from xsp.record.program.window import LONGEST_DEEP_NS, LONGEST_NS, Lottery
 from xsp.record.program.window import Records as Recorded
+from xsp.record.program.worker_sampler import WorkerSampler, WorkerSamples
 from xsp.record.session import InsideCost, Selection, Session, schedule
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning
@@ -92,6 +93,8 @@ class ProgramRecord:
         end_ns: When the block ended, or this was asked for.
         thread: The thread that the block is on.
         lines: What the block's thread ran, by samples.
+        workers: What the children ran that were forked meanwhile, by samples.
+        forks: How many children were forked.
         warnings: What a reader should know.
         left_by: Class of the exception that left the block; empty if none did.
         origin: When the recording began, and inside which OpenTelemetry span.
@@ -123,6 +126,8 @@ class ProgramRecord:
     inside_costs: tuple[InsideCost, ...] = ()
     thread_times: Mapping[int, ThreadTime] = field(default_factory=dict)
     native: int = 0
+    workers: tuple[WorkerSamples, ...] = ()
+    forks: int = 0
 
 
 class Recorder:
@@ -177,6 +182,8 @@ class Recorder:
         self._times_before: dict[int, ThreadTime] = {}
         self._times: dict[int, ThreadTime] = {}
         self._sampler = LineSampler(self.thread, self._look_after)
+        self._workers = WorkerSampler()
+        self.forks = 0
 
     def begin(self, frame: FrameType | None = None) -> None:
         """Put all hooks in place, and begin to log."""
@@ -214,6 +221,7 @@ class Recorder:
         self._sampler.begin(frame)
         self._native = threading.get_native_id()
         self._times_before = thread_times() if Kind.SYSCALL in self._kinds else {}
+        self._workers.begin()
         self.begin_ns = self.log.now()
 
     @property
@@ -240,11 +248,16 @@ class Recorder:
             self.session.attempt(watcher.end, "hooks could not be taken out")
         self.watchers.clear()
         self._sampler.end()
+        self._workers.end()
         _ACTIVE.discard(self)
         self._children_s = max(_children_s() - self._children_s, 0.0)
 
-    def abandon(self) -> None:
-        """Take all hooks out in the child of a fork, for the parent is measured."""
+    def abandon(self, frame: FrameType | None) -> None:
+        """Take all hooks out in the child of a fork, for the parent is measured; sample it.
+
+        Args:
+            frame: The frame that forks.
+        """
         self._ended = True
         self.log.until = _NEVER
         tracer.attach(None)
@@ -252,6 +265,8 @@ class Recorder:
             with suppress(Exception):
                 watcher.end()
         self.watchers.clear()
+        with suppress(Exception):
+            self._workers.sample(frame)
 
     def suspend(self, *, between: bool = False) -> None:
         """Take all hooks out for a while; regions are logged all the same.
@@ -270,6 +285,7 @@ class Recorder:
             if between:
                 tracer.attach(None)
                 self._sampler.end()
+                self._workers.end()
             self.windows.append(
                 Window(Recorded.OUT, now, self.log.now(), self.thread, between=between)
             )
@@ -283,6 +299,7 @@ class Recorder:
             if self.windows[-1].between:
                 tracer.attach(self.log)
                 self._sampler.begin(sys._getframe(1))
+                self._workers.begin()
             self.log.placed += 1
             for watcher in self.watchers:
                 self.session.attempt(watcher.resume, "hooks could not be put back in place")
@@ -310,12 +327,15 @@ class Recorder:
             thread_times=self._times
             or (since(self._times_before, thread_times()) if self._times_before else {}),
             native=self._native,
+            workers=self._workers.samples(),
+            forks=self.forks,
         )
 
     def forget(self) -> None:
         """Let go of what was recorded."""
         self.log.forget()
         self.windows.clear()
+        self._workers.forget()
 
     def kept_calls(self) -> Mapping[int, ModelCall]:
         """Return the last call of each kind of which there were only a few, and forget them."""
@@ -486,11 +506,16 @@ _ACTIVE: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 def _abandon_all() -> None:
     for recorder in tuple(_ACTIVE):
-        recorder.abandon()
+        recorder.abandon(sys._getframe(1))
+
+
+def _count_fork() -> None:
+    for recorder in tuple(_ACTIVE):
+        recorder.forks += 1
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+    os.register_at_fork(after_in_child=_abandon_all, after_in_parent=_count_fork)
 
 
 def _preempted() -> int:

@@ -41,9 +41,10 @@ from xsp.trace import Trace, self_functions
 
 # Finds waits for data, code between model calls, slow first calls, and surplus threads.
 
-_LOADS = r"(^|of )data loading$|DataLoader"
+_LOADS = r"(^|of |^first )data loading$|DataLoader"
 _FIRST = r"^first call of "
 _IMPORTS = r"^import"
+_NAMED = 3  # functions of workers
 _TRAINING_STEP = "training step"
 # Parts of a training step that are PyTorch's own work.
 _WORK = r"^(forward|backward|optimizer step|zero_grad|clip gradients)$"
@@ -64,6 +65,10 @@ def data_loading(case: Case) -> Iterator[Finding]:
     else:
         advice = "Load data faster: more workers, persistent ones, less work for each sample."
         told = f", with {counted(workers, 'worker')}" if isinstance(workers, int) else ""
+        together = np.where(np.isin(np.arange(len(loads)), rows), 0, 1)
+        ran = self_functions(tree.spans, together, "worker").get(0, ())
+        doing = ", ".join(f"{percent(part)} in {function}" for function, part, _ in ran[:_NAMED])
+        told += f"; of this time a worker spends {doing}" if doing else ""
     yield Finding(
         "data loading",
         advice,
