@@ -370,14 +370,12 @@ class _Builder:
         All time of a leaf is its own, so that the functions which it went to are its children.
         """
         below = self._below(node.tail)
-        least_ns = (_TELLING if node.groups[0] else _LARGE) * self.steady_ns
-        off = self._off_cpu.rows(node, least_ns)
+        off = self._off_cpu.rows(node, self.steady_ns * (_TELLING if node.groups[0] else _LARGE))
         if not below.size:
             workers = self._functions(node, workers=True)
             if workers and WORKER_WAITS not in workers[0].names[0]:
                 return workers + off  # functions of the program's own would only say that it waits
-            own = [each for own in self._own(node) for each in self._functions(own)]
-            return workers + own + off
+            return workers + [f for own in self._own(node) for f in self._functions(own)] + off
         weights = self._weights[below]
         shown = self._ranks[below] >= self._least_ns
         # A rest of a single group would be no shorter than a row of its own.
