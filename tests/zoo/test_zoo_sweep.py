@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from samples import pipeline, trace
 
@@ -26,6 +27,7 @@ from xsp.zoo import (
     run,
     sweep_results,
     sweep_tasks,
+    verdict,
 )
 
 PLAN = settings_of(1, runs=3, budget=1.0)
@@ -217,3 +219,52 @@ def test_doubling_ends_when_throughput_has_risen_no_more_twice(
     again, said = swept(tmp_path / "out")
     assert (again.batch, said) == (4, "5 points, 5 kept")
     assert len(processes.measured) == 5
+
+
+Latency = tuple[float, float | None, float | None]
+
+
+def points_of(*measured: tuple[int, int, Latency]) -> tuple[list[Task], pl.DataFrame]:
+    """Return curves and rows of points: threads, batch, and latency with its interval (ms)."""
+    points = [
+        Point(Spec("torchvision:resnet18", batch=batch), threads) for threads, batch, _ in measured
+    ]
+    tasks = [Task("net", (point,), PLAN) for point in points]
+    rows = [
+        {
+            "settings": point.key,
+            "batch": point.spec.batch,
+            "status": "measured",
+            **{
+                name: None if value is None else value * MS
+                for name, value in zip(
+                    ("latency_ns", "latency_low_ns", "latency_high_ns"), latency, strict=True
+                )
+            },
+        }
+        for point, (_, _, latency) in zip(points, measured, strict=True)
+    ]
+    return tasks, pl.DataFrame(rows, schema_overrides={"latency_low_ns": pl.Float64})
+
+
+@pytest.mark.parametrize(
+    ("slower", "said"),
+    [
+        ((20.0, 19.5, 20.5), "100 % more, more than noise"),
+        ((20.0, 9.0, 31.0), "100 % more, which may be noise"),
+        ((10.15, 10.14, 10.16), "1.5 % more, which may be noise"),  # as two processes may differ
+        ((20.0, None, None), "100 % more, of so few steps that noise is not known"),
+    ],
+)
+def test_the_settings_of_least_latency_are_named_and_whether_that_is_noise(
+    slower: Latency, said: str
+) -> None:
+    fast = 10.0, 9.99, 10.01
+    tasks, results = points_of((1, 1, slower), (2, 1, fast), (2, 8, (5.0, 4.9, 5.1)))
+    text = verdict(tasks, results)
+    assert text.startswith("least latency of batch 1: threads 2, 10.0 ms; next threads 1, ")
+    assert text.endswith(said)
+
+
+def test_one_curve_has_no_other_to_be_better_than() -> None:
+    assert not verdict(*points_of((2, 1, (10.0, 9.9, 10.1)), (2, 8, (80.0, 79.0, 81.0))))

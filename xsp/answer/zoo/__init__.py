@@ -15,7 +15,7 @@ from xsp.answer.zoo.folder import TABLE, Folder, noted_results, opened, read_res
 from xsp.answer.zoo.overview import counts, findings, summary
 from xsp.answer.zoo.row import THIRDS, Row
 from xsp.answer.zoo.setting import frameworks, numbers, precisions, single, ways_to_run, wished
-from xsp.answer.zoo.sweep import Curve, curves_of, sweep_results, sweep_tasks
+from xsp.answer.zoo.sweep import Curve, curves_of, sweep_results, sweep_tasks, verdict
 from xsp.answer.zoo.tables import (
     IDENTITY,
     TABLES,
@@ -84,6 +84,7 @@ __all__ = [
     "template",
     "thirds_by_quantity",
     "varying",
+    "verdict",
     "warnings",
     "ways_to_run",
     "wished",

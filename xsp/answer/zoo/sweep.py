@@ -28,6 +28,7 @@ from xsp.text import duration
 T = TypeVar("T")
 
 LARGEST = 1024  # batch at which doubling ends, whatever the throughput does
+_BETWEEN_PROCESSES = 0.02  # by which equal processes differ, beside what intervals cover
 _WITHOUT_LIMITS = Limits(time_s=math.inf)  # a budget of any length may be given
 
 
@@ -154,6 +155,42 @@ def curves_of(
         if known:
             found.append(_curve(task.points[0].common, known, full, target_ns))
     return found
+
+
+def verdict(tasks: Iterable[Task], results: pl.DataFrame) -> str:
+    """Say which settings, beside the batch, have the least latency, and whether that is noise.
+
+    Curves are compared at the smallest batch that at least two have measured.
+
+    Args:
+        tasks: The curves.
+        results: Rows of their points.
+
+    Returns:
+        A sentence; empty where fewer than two curves have such a batch.
+    """
+    names = {point.key: point.common for task in tasks for point in task.points}
+    known = results.filter(pl.col("settings").is_in(list(names)), status=MEASURED)
+    often = known.group_by("batch").len().filter(pl.col("len") > 1)
+    if not often.height:
+        return ""
+    batch = often["batch"].min()
+    alike = known.filter(pl.col("batch").eq_missing(pl.lit(batch, pl.Int64))).sort("latency_ns")
+    best, following = alike.head(2).to_dicts()
+    more = following["latency_ns"] / best["latency_ns"] - 1
+    highest, lowest = best["latency_high_ns"], following["latency_low_ns"]
+    if not (highest and lowest):
+        said = "of so few steps that noise is not known"
+    elif highest < lowest and more > _BETWEEN_PROCESSES:
+        said = "more than noise"
+    else:
+        said = "which may be noise"
+    at = "" if best["batch"] is None else f" of batch {best['batch']}"
+    return (
+        f"least latency{at}: {names[best['settings']]}, {duration(best['latency_ns'])}; next "
+        f"{names[following['settings']]}, {duration(following['latency_ns'])}, "
+        f"{100 * more:.3g} % more, {said}"
+    )
 
 
 def _curve(

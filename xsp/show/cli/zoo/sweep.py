@@ -210,14 +210,14 @@ def _answer(
     tasks: Sequence[Task], results: pl.DataFrame, path: Path, options: dict[str, Any]
 ) -> str:
     """Return the points and the best batch of each curve, as a table with sentences or as JSON."""
-    from xsp.answer.zoo import TABLE, curves_of  # noqa: PLC0415
+    from xsp.answer.zoo import TABLE, curves_of, verdict  # noqa: PLC0415
 
     target_ns = options["target_latency"]
-    curves = curves_of(tasks, results, target_ns)
+    curves, best = curves_of(tasks, results, target_ns), verdict(tasks, results)
     if options["as_json"]:
         said = {"table": str(path / TABLE), "target_latency_ns": target_ns}
         points, found = results.to_dicts(), [asdict(curve) for curve in curves]
-        return json.dumps({**said, "points": points, "curves": found}, indent=2)
+        return json.dumps({**said, "points": points, "curves": found, "verdict": best}, indent=2)
     words = {(task.model, point.key): point for task in tasks for point in task.points}
     lines = [drawn(_shown(results))] if results.height else []
     for row in results.drop_nulls("reason").iter_rows(named=True):
@@ -226,6 +226,7 @@ def _answer(
     for curve in curves:
         lead = f"{curve.name}: " if curve.name and len(curves) > 1 else ""
         lines += [f"{lead}{sentence}" for sentence in curve.sentences]
+    lines += [best] if best else []
     return "\n".join([*lines, f"the table is {path / TABLE}, the traces lie beside it"])
 
 
