@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import re
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,7 +26,7 @@ from xsp.level import Kind, Level
 from xsp.provider import Records, Request, SpanRows, concat_rows, no_rows, span_rows
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.library.blas_flop import Work, work
-from xsp_levels.library.mkl.verbose import PRINTER, MklLibrary, MklRecorder, loaded, set_up
+from xsp_levels.library.mkl.verbose import PRINTER, MklLibrary, MklRecorder, loaded, set_up, speak
 from xsp_levels.native import forked_child, perf_event, thread
 from xsp_levels.native.perf_event import Event, Hit
 from xsp_levels.native.symbol import mentions
@@ -80,6 +81,7 @@ class Mkl:
     record_type = MklRecords
 
     def __init__(self) -> None:
+        self._clocks: weakref.WeakSet[Clock] = weakref.WeakSet()  # of measurements that go on
         self._watches: list[MklWatch] = []
         self._version: str | None = None
 
@@ -107,6 +109,9 @@ class Mkl:
     def start(self, clock: Clock, request: Request) -> None:
         """Have every loaded MKL write its lines to memory; an MKL loaded later is not seen."""
         self._disarm()
+        if Kind.CALL in request.kinds and clock not in self._clocks:
+            self._clocks.add(clock)
+            weakref.finalize(clock, speak).atexit = False
         with undone_on_failure(self._disarm):
             for library in loaded() if Kind.CALL in request.kinds else ():
                 if library.complete:
@@ -132,6 +137,7 @@ class Mkl:
 
     def spans(self, records: Records) -> SpanRows:
         """Turn records into rows, one per call. Pure."""
+        speak()  # records are read when no call can be under way any more
         data: MklRecords = records.data
         told = (output for output in data.outputs if not _left_out(output))
         return concat_rows(

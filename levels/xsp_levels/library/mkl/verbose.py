@@ -114,6 +114,7 @@ class MklRecorder:
             OSError: MKL cannot write to memory.
         """
         self._users_mode = self._mode()
+        speak()
         self._users_file = ctypes.string_at(self._file(), _LONGEST).split(b"\0", 1)[0]
         self._sink = os.memfd_create("xsp-mkl")
         # If MKL could not open its file, it would print a message on standard output.
@@ -148,10 +149,23 @@ class MklRecorder:
         if self._sink is None:
             return
         self._switch(self._users_mode)
-        # MKL's own function prints a complaint about an empty name.
-        ctypes.memmove(self._file(), self._users_file + b"\0", len(self._users_file) + 1)
+        if self._users_mode or self._users_file:
+            self._name_file(self._users_file)
+        else:
+            # A call under way on another thread writes its line yet: not to standard output.
+            self._name_file(_NOWHERE)
+            _SILENT.append(self)
         os.close(self._sink)
         self._sink = None
+
+    def _name_file(self, name: bytes) -> None:
+        # MKL's own function prints a complaint about an empty name.
+        ctypes.memmove(self._file(), name + b"\0", len(name) + 1)
+
+    def speak(self) -> None:
+        """Have MKL write to standard output again, unless it writes elsewhere by now."""
+        if ctypes.string_at(self._file(), _LONGEST).split(b"\0", 1)[0] == _NOWHERE:
+            self._name_file(b"")
 
     def _mode(self) -> int:
         return getattr(self._library, _MODE)().contents.value
@@ -161,6 +175,16 @@ class MklRecorder:
 
     def _file(self) -> int:
         return getattr(self._library, _FILE)()
+
+
+_NOWHERE = b"/dev/null"
+_SILENT: list[MklRecorder] = []
+
+
+def speak() -> None:
+    """Have every MKL write its lines where the user wants them, calls under way among them."""
+    while _SILENT:
+        _SILENT.pop().speak()
 
 
 @contextlib.contextmanager

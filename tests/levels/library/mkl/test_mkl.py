@@ -308,3 +308,27 @@ def test_what_mkl_does_first_is_done_before_the_first_recorded_call() -> None:
             print(took_s < 0.1, len(provider.spans(records)), bool(records.data.version))
     """)
     assert made.stdout.split() == ["True", "1", "True"] * 2
+
+
+def test_line_of_a_call_under_way_at_the_end_does_not_reach_standard_output() -> None:
+    done = run("""
+        import ctypes, torch
+        from xsp.clock import SystemClock
+        from xsp.level import Kind
+        from xsp.provider import Request
+        from xsp_levels.library.mkl.provider import Mkl
+
+        mkl, clock = Mkl(), SystemClock()
+        mkl.start(clock, Request(frozenset({Kind.CALL})))
+        recorder = mkl._watches[0]._recorder
+        records = mkl.stop()
+        for when in ("a call under way", "the user's own mode"):
+            print(when, flush=True)
+            recorder._switch(1)
+            torch.ones(8, 64) @ torch.ones(64, 16)
+            recorder._switch(0)
+            mkl.spans(records)
+    """)
+    before, _, after = done.stdout.partition("the user's own mode")
+    assert "KL_VERBOSE" not in before
+    assert "KL_VERBOSE" in after
