@@ -109,8 +109,8 @@ class _Grouped(TargetCommand):
     "--levels",
     default="2",
     metavar="LEVELS",
-    help="Deepest level: layers, ops, calls or kernels, or a number from 1 to 5; or several: "
-    "layers,kernels.  [default: 2, the operators]",
+    help="Deepest level: layers, ops, calls, kernels or system, or a number from 1 to 5; or "
+    "several: layers,system.  [default: 2, the operators]",
 )
 @model_options
 @click.option(

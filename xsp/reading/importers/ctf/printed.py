@@ -151,7 +151,10 @@ def _parsed(lines: list[str]) -> pl.DataFrame:
     frame = frame.with_columns(name=pl.coalesce("name", anywhere))
     texts = [_unquoted(frame[name]) for name in ("name", "thread_name")]
     return frame.with_columns(*texts).select(
-        time_ns=pl.col("seconds") * 1_000_000_000 + pl.col("ns"),
+        # A time before the clock's 0 has one sign for both parts.
+        time_ns=pl.col("seconds") * 1_000_000_000
+        + pl.col("ns")
+        * pl.when(pl.col("line").str.starts_with("timestamp = -")).then(-1).otherwise(1),
         event="event",
         cpu="cpu",
         tid="tid",
