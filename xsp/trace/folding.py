@@ -140,9 +140,9 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     """Return keys that are equal where the subtrees of spans are alike.
 
     Such spans look alike, have the same number of parameters, and their children have
-    the same names and shapes in the same order. Operators that an operator calls, and calls of
-    libraries, do not count, but what they launched does (kernels, copies): operators copy what
-    lies badly in memory, or not, from one step of a loop to the next.
+    the same names and shapes in the same order. Operators that an operator calls, calls of
+    libraries, and sums of system calls do not count, but what they launched does (kernels,
+    copies): operators copy what lies badly in memory, or not, from one step of a loop to the next.
     """
     parameters = attribute_column(spans, "parameter_bytes", pl.Int64).hash().to_numpy()
     looks, names = mix(alike(spans) + mix(parameters)), mix(spans["name"].hash().to_numpy())
@@ -150,11 +150,15 @@ def shapes(spans: pl.DataFrame, parent: Ints, levels: Sequence[Ints]) -> Keys:
     process = attribute_column(spans, "process", pl.Int64)
     if process.drop_nulls().n_unique() <= _PROCESSES:
         looks = mix(looks + np.where(process.is_null(), 0, process.hash().to_numpy()))
+    worker = attribute_column(spans, "process_name", pl.String)  # that makes system calls
+    looks = mix(looks + np.where(worker.is_null(), 0, worker.hash().to_numpy()))
     # Which spans tell the subtree around them from others: see `shapes`.
     kinds = spans["kind"]
     of_operator = (kinds == Kind.OP.value).to_numpy()
     inside = of_operator & of_operator[parent] & (parent >= 0)
-    counts: NDArray[np.bool_] = ~inside & (kinds != Kind.CALL.value).to_numpy()
+    # Sums of system calls: those of one name occur in some steps only.
+    sums = attribute_column(spans, "calls_per_step", pl.Float64).is_not_null().to_numpy()
+    counts: NDArray[np.bool_] = ~inside & ~sums & (kinds != Kind.CALL.value).to_numpy()
     ordinals = np.zeros_like(looks)
     ordinals[counts] = _ordinals(parent[counts])
     keys, below = looks.copy(), np.zeros_like(looks)

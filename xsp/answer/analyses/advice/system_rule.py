@@ -127,14 +127,14 @@ def slow_reads(case: Case) -> Iterator[Finding]:
 def memory_given_back(case: Case) -> Iterator[Finding]:
     """Find programs that give memory back to the system and take it again in each step."""
     faults = of_all(case.tree, "page_faults")
-    count = float(np.nan_to_num(faults[0]))
+    own = case.tree.own(faults, ~np.isnan(faults))
+    count = float(np.nansum(own))
     time = FAULT_NS * count
     if time < _FAULTS * case.whole_ns:
         return
     names = case.tree.spans["name"][case.rows(Kind.SYSCALL)]
     if len(names) and not names.str.contains(_ALLOCATES).any():
         return  # nothing is given back: a file is mapped, say
-    own = case.tree.own(faults, ~np.isnan(faults))
     layers = case.layers(np.flatnonzero(own > 0), FAULT_NS * own[own > 0])
     yield Finding(
         "page faults",
