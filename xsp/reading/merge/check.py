@@ -402,7 +402,7 @@ _FAULT_CHANGE = 0.01  # of the latency: a smaller difference is no warning
 _NOISE = 3  # standard errors: a smaller difference is no warning
 # Both thresholds, for whoever sets one of them switches off that glibc adapts the other
 # (mallopt(3)): each large tensor would then be mapped, and fault, anew.
-_REMEDY = "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824"
+_REMEDY = "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736"
 
 
 def uneven_page_faults(ladder: Ladder, latency_ns: float) -> TraceWarning | None:

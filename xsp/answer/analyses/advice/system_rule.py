@@ -23,7 +23,7 @@ _BUSY = 0.5  # of the time that the thread is blocked
 _ALLOCATES = r"^(brk|munmap|madvise|mremap)$"
 _LOCKS = r"^futex"
 _MALLOC = (
-    "MALLOC_MMAP_THRESHOLD_=33554432 MALLOC_TRIM_THRESHOLD_=1073741824 xsp profile …; then "
+    "MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=68719476736 xsp profile …; then "
     "xsp analyze FILE page-faults"
 )
 
