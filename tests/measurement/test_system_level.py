@@ -2,101 +2,40 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
 import polars as pl
 import pytest
+from fake_system import FakeSystem
 
 import xsp
-from xsp.level import Kind, Level
-from xsp.provider import (
-    ACCOUNT_SCHEMA,
-    Accounts,
-    Records,
-    Request,
-    SpanRows,
-    Watched,
-    no_rows,
-    span_rows,
-)
+from xsp.level import Kind
+from xsp.provider import Accounts, Records, Watched
 from xsp.testing import FakeClock, FakeProvider, only_providers
 
-SOURCES = (Watched.SWITCHES, Watched.WAKERS, Watched.FAULTS, Watched.CALLS)
 
-
-class System:
+class System(FakeSystem):
     """An operating system on a clock of its own, and the provider that records it."""
 
-    name = "system"
-    level = Level.SYSTEM
-    kinds = frozenset({Kind.SYSCALL})
-
-    def __init__(self, clock: FakeClock, *, exact: bool = True, sources: Any = SOURCES) -> None:
-        self.clock, self.exact, self.sources = clock, exact, sources
-        self.armed = False
-        self.accounted: list[tuple[Any, ...]] = []
-        self.called: list[tuple[Any, ...]] = []
-
-    def unavailable(self) -> str | None:
-        return None
-
-    def start(self, clock: Any, request: Request) -> None:
-        self.armed, self.began = True, self.clock.now()
-        self.accounted, self.called = [], []
-
-    def stop(self) -> Records:
-        self.armed = False
-        now, thread = self.clock.now(), threading.get_ident()
-        watched = [
-            (self.began, now, thread, "main", "watched", source.value, 0.0, 0, self.exact)
-            for source in self.sources
-        ]
-        return Records(([*watched, *self.accounted], self.called))
-
-    def spans(self, records: Records) -> SpanRows:
-        called = records.data[1]
-        if not called:
-            return no_rows()
-        name, start, end, thread, size, error, process = zip(*called, strict=True)
-        return span_rows(
-            {
-                "kind": "syscall",
-                "name": name,
-                "start_ns": start,
-                "end_ns": end,
-                "thread": thread,
-                "attr.bytes": pl.Series(size, dtype=pl.Int64),
-                "attr.error": pl.Series(error, dtype=pl.String),
-                "attr.process_name": pl.Series(process, dtype=pl.String),
-            }
-        )
-
-    def accounts(self, records: Records) -> Accounts:
-        return pl.DataFrame(records.data[0], schema=ACCOUNT_SCHEMA, orient="row")
+    def __init__(self, clock: FakeClock, **more: Any) -> None:
+        super().__init__(clock.now, **more)
+        self.clock = clock
 
     def passes(self, ns: int, what: str = "", cause: str | None = None) -> None:
         """Let time pass in a state of the thread; `""`: running."""
         begin = self.clock.now()
         self.clock.advance(ns)
         if what:
-            self._account(begin, self.clock.now(), what, cause, float(ns))
-
-    def _account(self, begin: int, end: int, what: str, cause: str | None, amount: float) -> None:
-        thread = threading.get_ident()
-        row = (begin, end, thread, "main", what, cause, amount, 0, self.exact)
-        self.accounted.append(row)
+            self.account(what, begin, self.clock.now(), cause, float(ns))
 
     def happens(self, what: str, cause: str | None = None, amount: float = 1.0) -> None:
-        self._account(self.clock.now(), self.clock.now(), what, cause, amount)
+        self.account(what, self.clock.now(), self.clock.now(), cause, amount)
 
     def calls(self, name: str, ns: int, size: int | None = None, error: str | None = None) -> None:
         begin = self.clock.now()
         self.clock.advance(ns)
-        self.called.append(
-            (name, begin, self.clock.now(), threading.get_ident(), size, error, None)
-        )
+        self.call(name, begin, self.clock.now(), size, error)
 
     def worker_calls(self, name: str, begin: int, ns: int, process: int) -> None:
         row = (name, begin, begin + ns, -process, None, None, f"pt_data_worker {process}")

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import polars as pl
 import pytest
+from fake_system import FakeSystem
 from toy import Toy, ToyModel
 
 import xsp
-from xsp.level import Kind, Level
-from xsp.provider import (
-    ACCOUNT_SCHEMA,
-    Accounts,
-    Records,
-    Request,
-    SpanRows,
-    Watched,
-    no_rows,
-    span_rows,
-)
 from xsp.record.program import Lottery
 from xsp.record.program import Records as Recorded
 from xsp.testing import FakeClock, only_providers
@@ -31,70 +19,24 @@ from xsp.testing import FakeClock, only_providers
 FAULTS, READS = 3, 2
 
 
-class System:
-    """A provider of the system level that is told what the operating system does."""
-
-    name = "system"
-    level = Level.SYSTEM
-    kinds = frozenset({Kind.SYSCALL})
+class System(FakeSystem):
+    """The operating system of a program that tells what it does."""
 
     def __init__(self) -> None:
-        self.began_ns = 0
-        self.visits = 0
-        self.accounted: list[tuple[Any, ...]] = []
-        self.called: list[tuple[Any, ...]] = []
-
-    def unavailable(self) -> str | None:
-        return None
-
-    def start(self, clock: Any, request: Request) -> None:
-        self.accounted, self.called = [], []
-        self.visits += 1
-        self.began_ns = time.monotonic_ns()
-
-    def stop(self) -> Records:
-        began, now, self.began_ns = self.began_ns, time.monotonic_ns(), 0
-        for source in Watched:
-            self._account(began, now, "watched", source.value, 0.0)
-        return Records((self.accounted, self.called))
-
-    def spans(self, records: Records) -> SpanRows:
-        called = records.data[1]
-        if not called:
-            return no_rows()
-        name, start, end, thread, process = zip(*called, strict=True)
-        return span_rows(
-            {
-                "kind": "syscall",
-                "name": name,
-                "start_ns": start,
-                "end_ns": end,
-                "thread": thread,
-                "attr.process_name": pl.Series(process, dtype=pl.String),
-            }
-        )
-
-    def accounts(self, records: Records) -> Accounts:
-        return pl.DataFrame(records.data[0], schema=ACCOUNT_SCHEMA, orient="row")
-
-    def _account(self, begin: int, end: int, what: str, cause: str | None, amount: float) -> None:
-        row = (begin, end, threading.get_ident(), "main", what, cause, amount, 0, True)
-        self.accounted.append(row)
+        super().__init__(time.monotonic_ns)
 
     @contextmanager
     def blocked(self, call: str) -> Iterator[None]:
         """Mark the time in which the thread waits in a system call."""
-        begin = time.monotonic_ns()
+        begin = self.now()
         yield
-        end = time.monotonic_ns()
-        if self.began_ns:
-            self._account(begin, end, "blocked", call, float(end - begin))
-            self.called.append((call, begin, end, threading.get_ident(), None))
+        end = self.now()
+        self.account("blocked", begin, end, call, float(end - begin))
+        self.call(call, begin, end)
 
     def faults(self) -> None:
-        now = time.monotonic_ns()
-        if self.began_ns:
-            self._account(now, now, "page_fault", None, 1.0)
+        now = self.now()
+        self.account("page_fault", now, now, None, 1.0)
 
 
 class Reader(ToyModel):

@@ -204,7 +204,7 @@ def child(
 
 
 def told(record: ProgramRecord, *workers: WorkerSamples) -> dict[str, Any]:
-    """Return what the row of the wait says of the workers."""
+    """Return the attributes of the row `data loading`, those of workers among them."""
     spans = read(replace(record, workers=workers)).spans.unnest("attributes")
     return spans.filter(name="data loading").to_dicts()[0]
 

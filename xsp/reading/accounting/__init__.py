@@ -1,6 +1,6 @@
 """Charges to spans what the operating system did for their threads: waits, faults, system calls."""
 
-from xsp.reading.accounting.charge import NAMES, THREADS, Charges, charges, thread_charges
+from xsp.reading.accounting.charge import NAMES, THREADS, charges, thread_charges
 from xsp.reading.accounting.step import with_accounts
 from xsp.reading.accounting.system_call import (
     CALLS,
@@ -15,7 +15,6 @@ __all__ = [
     "NAMES",
     "THREADS",
     "TIMELINE",
-    "Charges",
     "charges",
     "fold_calls",
     "of_workers",

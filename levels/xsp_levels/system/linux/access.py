@@ -82,7 +82,7 @@ class Access:
 
 @cache
 def access() -> Access:
-    """Return what may be watched here, tried once in a process."""
+    """Try once which events the kernel lets this process open, and return them with refusals."""
     refusal: OSError | None = None
     for kernel in (True, False):
         try:

@@ -152,6 +152,11 @@ def wakers(wakings: Integers) -> list[int]:
     return [each for each in np.unique(_waking_fields(wakings)[1]).tolist() if each > 0]
 
 
+def recorded_wakings(wakings: Integers) -> int:
+    """Count the wake-ups that can be read: a kernel with another layout records none. Pure."""
+    return len(_waking_fields(wakings)[0])
+
+
 def samples(ring: Integers) -> int:
     """Return how many samples a ring holds. Pure."""
     starts = np.array(record_starts(ring, 0, len(ring)), np.int64)
@@ -194,7 +199,7 @@ def _numbers(records: SystemRecords) -> Integers:
 
 
 def _said_by(identifiers: Integers, records: SystemRecords) -> Integers:
-    """Return what the records of events say, by identifier; -1: unknown."""
+    """Translate identifiers of events into kinds of moment (`What`); -1: unknown."""
     known = np.array([*sorted(records.events), np.iinfo(np.int64).max], np.int64)
     said = np.array([*(records.events[each] for each in known[:-1].tolist()), -1], np.int64)
     place = np.searchsorted(known[:-1], identifiers)

@@ -136,9 +136,9 @@ def _with_wakers(
 
 
 def causes(records: SystemRecords, moments: Moments, at: Integers) -> list[str | None]:
-    """Return what a thread was in at some of its moments. Pure.
+    """Name the system call, or page fault, during which each of some moments happened. Pure.
 
-    It is a system call, or a page fault; None where that is not known.
+    None where that is not known.
 
     Args:
         records: The visit.
@@ -168,7 +168,7 @@ def causes(records: SystemRecords, moments: Moments, at: Integers) -> list[str |
 
 
 def accounts(records: SystemRecords, moments: Moments, calls: Calls, wakings: Wakings) -> Accounts:
-    """Return what the operating system charges to the threads of a visit. Pure."""
+    """Make one row for each wait, preemption, fault and transfer of bytes of a visit. Pure."""
     sheet = _Sheet(records)
     everyone = np.arange(len(records.threads))
     ends = thread_ends(records, moments)
@@ -275,7 +275,7 @@ class _Sheet:
 
 
 def counted(records: SystemRecords) -> Accounts:
-    """Return what the counters of /proc charge to the threads of a visit. Pure."""
+    """Make one row for each thread and counter of /proc, a sum over the visit. Pure."""
     sheet = _Sheet(records)
     length = records.end_ns - records.begin_ns
     known = [each.counts for each in records.threads if each.counts]

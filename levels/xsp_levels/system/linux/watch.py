@@ -28,7 +28,7 @@ from xsp_levels.system.linux.group import (
     processors,
     ring_pages,
 )
-from xsp_levels.system.linux.moment import samples, wakers
+from xsp_levels.system.linux.moment import recorded_wakings, wakers
 from xsp_levels.system.linux.record import Integers, SystemRecords, ThreadRecords, What
 
 MOST_THREADS = 256
@@ -125,7 +125,7 @@ class Watch:
             pythons=self._pythons | thread.names(),
         )
         # Of wake-ups by timers of an idle processor, one in 70 was counted and not recorded.
-        missing = sum(group.count for group in self._wakings) - samples(woken)
+        missing = sum(group.count for group in self._wakings) - recorded_wakings(woken)
         notes: tuple[str, ...] = (
             () if self._wakings else (_NO_WAKERS.format(self._access.no_waking),)
         )

@@ -34,7 +34,7 @@ def end():
 
 
 def python(code: str) -> str:
-    """Return what a process of its own prints."""
+    """Run code in a new process, and return its standard output."""
     finished = subprocess.run(
         [sys.executable, "-c", BEFORE + textwrap.dedent(code)],
         capture_output=True,

@@ -32,7 +32,7 @@ _MOST = 16  # threads that a row is for
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What numbers of threads reach.
+    """The latency that list scheduling gives for each number of threads.
 
     Attributes:
         latency_ns: By the number of threads, in rising order.
@@ -80,7 +80,7 @@ def parallelism(trace: Trace) -> pl.DataFrame:
 
 
 def reach_of(trace: Trace) -> Reach:
-    """Return what numbers of threads reach in a trace with inputs of operators."""
+    """Schedule the operators of a trace on each number of threads, and return the latencies."""
     return Tree.of(trace).once("reach of threads", lambda: _reach(trace))
 
 
