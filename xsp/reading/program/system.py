@@ -1,7 +1,7 @@
 """Charges what the operating system did in windows of a program to the rows of its tree.
 
-Windows in which the system is recorded have a part of the program. A row is told by those of its
-occurrences that lie whole in them.
+Windows in which the system is recorded cover a part of the program. A row gets the mean of those of
+its occurrences that lie whole in them.
 
     forward  100 x 10 ms; 12 of them in windows, blocked for 30 ms      forward: blocked 2.5 ms
 """
@@ -115,9 +115,9 @@ def charge(rows: Rows, forest: Forest, system: System | None, record: ProgramRec
     own_ns = rows.total_ns / np.maximum(rows.count, 1e-9)  # of one occurrence
     if system is not None:
         _charge_whole(rows, forest, system, record, own_ns)
-    for at in range(len(rows) - 1, 0, -1):  # children come after their parents
-        if "running_ns" not in rows.found[at]:
-            _sum_up(rows, at, own_ns)
+        for at in range(len(rows) - 1, 0, -1):  # children come after their parents
+            if "running_ns" not in rows.found[at]:
+                _sum_up(rows, at, own_ns)
     _charge_block(rows, record)
 
 
