@@ -48,13 +48,13 @@ def test_what_a_file_is_instead_is_said(tmp_path: Path, content: bytes, said: st
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("a.nsys-rep", "nsys export --type sqlite a.nsys-rep"), ("b.ncu-rep", "--import b.ncu-rep")],
+    [("a.nsys-rep", "nsys export --type sqlite a.nsys-rep"), ("b.qdrep", "sqlite b.qdrep")],
 )
 def test_a_report_that_its_vendor_alone_reads_says_how_to_export_it(
     tmp_path: Path, name: str, said: str
 ) -> None:
     path = tmp_path / name
-    path.write_bytes(b"NVR\0\1")
+    path.write_bytes(b"QDS\0\1")
     assert said in refused(path)
 
 

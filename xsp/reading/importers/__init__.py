@@ -9,7 +9,7 @@ room.
 """
 
 from xsp.reading.importers.build import load, name_of, read, trace_of
-from xsp.reading.importers.format import Importer
+from xsp.reading.importers.format import Importer, contents_of
 from xsp.reading.importers.recording import Contents, KernelMetrics, Recording
 from xsp.reading.importers.source import Source
 
@@ -19,6 +19,7 @@ __all__ = [
     "KernelMetrics",
     "Recording",
     "Source",
+    "contents_of",
     "load",
     "name_of",
     "read",

@@ -29,7 +29,18 @@ from xsp.trace import load as load_own
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning
 
-_ENDINGS = (".gz", ".json", ".sqlite", ".pb", ".rpd", ".csv", ".trace", ".pt", ".xplane")
+_ENDINGS = (
+    ".ncu-rep",
+    ".gz",
+    ".json",
+    ".sqlite",
+    ".pb",
+    ".rpd",
+    ".csv",
+    ".trace",
+    ".pt",
+    ".xplane",
+)
 _LARGE = 32 << 20  # bytes of files that take so long that a bar is drawn
 _LATEST = 2**62  # wall-clock time of a trace, in ns
 

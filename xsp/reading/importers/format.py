@@ -26,7 +26,6 @@ _MOST_TABLES = 8  # of a database that are named
 _EXPORTED = {
     ".nsys-rep": "nsys export --type sqlite",
     ".qdrep": "nsys export --type sqlite",
-    ".ncu-rep": "ncu --csv --page raw --import",
 }
 
 

@@ -16,6 +16,7 @@ import click
 
 from xsp.show.cli import exit_code, terminal
 from xsp.show.cli.answer import analyze, compare, report, show
+from xsp.show.cli.counters import counters
 from xsp.show.cli.demo import demo
 from xsp.show.cli.export import export, jaeger
 from xsp.show.cli.profile import profile
@@ -39,6 +40,7 @@ Look
   xsp report train.xsp --open           write one HTML page with everything
   xsp analyze train.xsp                 print advice, and all questions it can answer
   xsp compare before.xsp after.xsp      tell slowdowns from noise
+  xsp counters train.xsp python train.py  count events of the slowest GPU kernels
 
 \b
 Exchange
@@ -166,6 +168,7 @@ for command in (
     analyze,
     compare,
     report,
+    counters,
     export,
     jaeger,
     demo,

@@ -18,7 +18,7 @@ from xsp.show.cli.option import output_option, tree_options
 if TYPE_CHECKING:
     from xsp.trace import Trace
 
-_SUFFIXES = re.compile(r"(\.(xsp|ctf|json|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
+_SUFFIXES = re.compile(r"(\.(xsp|ctf|json|ncu-rep|sqlite|pb|csv|gz|rpd|pt\.trace))+$")
 FILE = click.Path(exists=True, path_type=Path)  # or a folder, as CTF is
 
 _HELP = """Convert files of other tools to a trace, and print its tree.

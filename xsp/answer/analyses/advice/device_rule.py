@@ -211,7 +211,4 @@ def _counting(case: Case, pattern: str) -> str:
             "rocprofv3 --pmc FETCH_SIZE WRITE_SIZE --kernel-trace --output-format json "
             f"--kernel-include-regex '{pattern}' -- python …; xsp import *_results.json"
         )
-    return (
-        f"ncu --set full --csv -k regex:'{pattern}' -c 10 python … > ncu.csv; "
-        "xsp import trace.json ncu.csv"
-    )
+    return "xsp counters FILE python …"

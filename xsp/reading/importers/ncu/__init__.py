@@ -1,7 +1,7 @@
-"""Reads metrics of single kernels from the CSV that Nsight Compute prints.
+"""Reads metrics of single kernels from Nsight Compute: the CSV that it prints, and its reports.
 
-`table` reads the text, `number` the numbers in it, whatever locale they were written in, `unit`
-their units, and `attribute` makes columns of them.
+`table` reads the text, `report` a report, `number` the numbers in it, whatever locale they were
+written in, `unit` their units, and `attribute` makes columns of them.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from xsp.reading.importers.ncu.attribute import attributes, counts_tensor_cores, named
+from xsp.reading.importers.ncu.report import MAGIC, read_report
 from xsp.reading.importers.ncu.table import METRIC_SCHEMA, Table, is_table, read_table
 from xsp.reading.importers.recording import Contents, KernelMetrics
 from xsp.reading.importers.source import Source
@@ -44,23 +45,26 @@ _MOST_NAMES = 8  # in a message
 
 
 class NsightCompute:
-    """Reads tables that `ncu --csv` printed: the details page, and the raw page."""
+    """Reads what `ncu` wrote: a report, or a table of `ncu --csv` (the details or the raw page)."""
 
     name = "ncu"
-    tool = "Nsight Compute, as CSV"
+    tool = "Nsight Compute"
 
     def recognizes(self, source: Source) -> bool:
-        """Tell by the header of the table, which may stand below other lines."""
-        return is_table(source.head)
+        """Tell by a report's first bytes, or by the header of a table, below whatever lines."""
+        return source.head.startswith(MAGIC) or is_table(source.head)
 
     def read(self, source: Source) -> Contents:
         """Return the metrics of the kernels in a file.
 
         Raises:
-            TraceFormatError: There is no table of single kernels in the file.
+            TraceFormatError: The file holds no single kernels, or a report's package is missing.
         """
-        with source.open() as file:
-            table = read_table(file, source.head)
+        if source.head.startswith(MAGIC):
+            table = read_report(source)
+        else:
+            with source.open() as file:
+                table = read_table(file, source.head)
         metrics = named(table.metrics)
         columns = attributes(metrics, table.kernels.height)
         warnings = tuple(_warnings(table, metrics, columns))
