@@ -25,7 +25,8 @@ KERNEL = (
 )
 
 
-UNITS = {"time": "ns", "byte": "byte"}
+UNITS = {"gpu__time_duration": "ns", "dram__bytes_read": "byte", "dram__bytes_write": "byte",
+         "sm__warps_active": "%"}  # fmt: skip
 
 
 def main() -> int:
@@ -60,7 +61,7 @@ def main() -> int:
     names = list(launches[0]["counters"])
     writer = csv.writer(sys.stdout, quoting=csv.QUOTE_ALL)
     writer.writerow([*KERNEL, *names])
-    writer.writerow([""] * len(KERNEL) + [UNITS.get(n.split("__")[-1][:4], "") for n in names])
+    writer.writerow([""] * len(KERNEL) + [UNITS.get(n.split(".")[0], "") for n in names])
     for number, one in enumerate(launches):
         size = [str(tuple(one[key])) for key in ("block", "grid")]
         writer.writerow(

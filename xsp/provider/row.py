@@ -79,6 +79,10 @@ class Account(StrEnum):
     MAJOR_FAULT = "major_fault"  # of these one that waited for a disk
     READ = "read_bytes"  # bytes that a system call read
     WRITTEN = "written_bytes"
+    # Counted by the processor, sampled: each account stands for as many as its amount.
+    CYCLES = "cycles"
+    INSTRUCTIONS = "instructions"
+    CACHE_MISSES = "cache_misses"  # of the last level
 
 
 class Watched(StrEnum):
@@ -88,6 +92,7 @@ class Watched(StrEnum):
     WAKERS = "wakers"  # woken; without them a wait for a processor after a block is blocked too
     FAULTS = "faults"  # page_fault, of code of the program alone if major_fault is unknown
     CALLS = "calls"  # read_bytes, written_bytes, and causes of blocked
+    COUNTERS = "counters"  # cycles, instructions, cache_misses
 
 
 # What the operating system charges to the spans around it, and is no span itself.

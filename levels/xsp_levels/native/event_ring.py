@@ -14,11 +14,12 @@ import os
 import platform
 from struct import Struct
 
-# PERF_TYPE_*, and configurations of PERF_TYPE_SOFTWARE
-SOFTWARE, TRACEPOINT, BREAKPOINT = 1, 2, 5
+# PERF_TYPE_*, and configurations of PERF_TYPE_HARDWARE and PERF_TYPE_SOFTWARE
+HARDWARE, SOFTWARE, TRACEPOINT, BREAKPOINT = 0, 1, 2, 5
+CYCLES, INSTRUCTIONS, CACHE_MISSES = 0, 1, 3
 PAGE_FAULTS, MAJOR_FAULTS, DUMMY = 2, 6, 9
 # Flags of an event, by their bits in the struct's word of flags
-DISABLED, EXCLUDE_KERNEL, EXCLUDE_HYPERVISOR = 1 << 0, 1 << 5, 1 << 6
+DISABLED, PINNED, EXCLUDE_KERNEL, EXCLUDE_HYPERVISOR = 1 << 0, 1 << 2, 1 << 5, 1 << 6
 TASK, TIMES_IN_ALL_RECORDS, USE_CLOCK, SWITCHES = 1 << 13, 1 << 18, 1 << 25, 1 << 26
 # What samples hold (PERF_SAMPLE_*), in the order of the bytes; the identifier comes first
 TID, TIME, CPU, RAW, REGISTERS, IDENTIFIER = 1 << 1, 1 << 2, 1 << 7, 1 << 10, 1 << 12, 1 << 16
@@ -28,6 +29,7 @@ TIME_RUNNING, ID, GROUP, LOST = 1 << 1, 1 << 2, 1 << 3, 1 << 4
 _SYSCALL = {"x86_64": 298, "aarch64": 241}
 _CLOSE_ON_EXEC = 8
 _ENABLE, _DISABLE, _SET_OUTPUT, _SET_FILTER = 0x2400, 0x2401, 0x2405, 0x40082406
+_IDENTIFIER = 0x80082407
 _CLOCK_MONOTONIC = 1
 # struct perf_event_attr up to `sample_max_stack` (the struct's version 5, 112 bytes).
 _ATTRIBUTES = Struct("=IIQQQQQIIQQQQIiQIHH")
@@ -43,19 +45,21 @@ def attributes(  # noqa: PLR0913  # fields of a struct
     sampled: int,
     flags: int,
     *,
+    period: int = 1,
     read_format: int = 0,
     breakpoint_type: int = 0,
     config1: int = 0,
     config2: int = 0,
     registers: int = 0,
 ) -> bytes:
-    """Return the struct of an event that records everything that happens, by CLOCK_MONOTONIC.
+    """Return the struct of an event that records what happens, by CLOCK_MONOTONIC.
 
     Args:
         kind: The event's type (`SOFTWARE`, `TRACEPOINT`, `BREAKPOINT`, or a device's number).
         config: What the event watches.
         sampled: What samples hold; 0: the event only counts.
         flags: Flags of the event.
+        period: After how many happenings a sample is recorded; by default after each.
         read_format: What reading the event's counter tells.
         breakpoint_type: What a breakpoint watches (HW_BREAKPOINT_*).
         config1: Address of a breakpoint, or of a device's first argument.
@@ -66,7 +70,7 @@ def attributes(  # noqa: PLR0913  # fields of a struct
         kind,
         _ATTRIBUTES.size,
         config,
-        1 if sampled else 0,  # every one is recorded
+        period if sampled else 0,
         sampled,
         read_format,
         flags | USE_CLOCK,
@@ -127,6 +131,13 @@ def disable(descriptor: int) -> None:
 def write_into(descriptor: int, ring_of: int) -> None:
     """Let an event write its records into the ring of another one of the same thread."""
     fcntl.ioctl(descriptor, _SET_OUTPUT, ring_of)
+
+
+def identifier(descriptor: int) -> int:
+    """Return the kernel's identifier of an event, which its samples bear."""
+    number = ctypes.c_uint64()
+    fcntl.ioctl(descriptor, _IDENTIFIER, number)
+    return number.value
 
 
 def set_filter(descriptor: int, condition: str) -> None:

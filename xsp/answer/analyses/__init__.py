@@ -67,6 +67,7 @@ from xsp.answer.analyses.structure.primitive_latency import primitive_latency
 from xsp.answer.analyses.structure.side_by_side import side_by_side
 from xsp.answer.analyses.system.off_cpu import off_cpu
 from xsp.answer.analyses.system.page_faults import page_faults
+from xsp.answer.analyses.system.processor_counters import processor_counters
 from xsp.answer.analyses.system.system_calls import system_calls
 from xsp.answer.analyses.system.thread_states import thread_states
 from xsp.answer.analyses.system.thread_timeline import thread_timeline
@@ -123,6 +124,7 @@ ALL: tuple[Analysis[Any], ...] = (
     thread_timeline,
     system_calls,
     page_faults,
+    processor_counters,
     advice,
 )
 
@@ -184,6 +186,7 @@ __all__ = [
     "page_faults",
     "parallelism",
     "primitive_latency",
+    "processor_counters",
     "rank_imbalance",
     "scheduling",
     "side_by_side",

@@ -50,6 +50,10 @@ class Need(Enum):
         "states of threads",
         "measure with levels=5 on Linux; xsp doctor says what may be watched here",
     )
+    COUNTERS = (
+        "counters of the processor",
+        "measure with levels=5 on a machine with hardware counters (see xsp doctor --verbose)",
+    )
     FAULTS = (
         "page faults",
         "measure with levels=5 on Linux; xsp doctor says what may be watched here",
@@ -123,6 +127,7 @@ _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.LAUNCHES: _has(Kind.LAUNCH),
     Need.RANKS: _ranks,
     Need.STATES: _knows("running_ns"),
+    Need.COUNTERS: _knows("cycles"),
     Need.FAULTS: _knows("page_faults"),
     Need.SYSTEM_CALLS: _has(Kind.SYSCALL),
     Need.INPUTS: _inputs,

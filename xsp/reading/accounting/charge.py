@@ -34,6 +34,9 @@ _SOURCES: Mapping[Account, Watched] = {
     Account.MAJOR_FAULT: Watched.FAULTS,
     Account.READ: Watched.CALLS,
     Account.WRITTEN: Watched.CALLS,
+    Account.CYCLES: Watched.COUNTERS,
+    Account.INSTRUCTIONS: Watched.COUNTERS,
+    Account.CACHE_MISSES: Watched.COUNTERS,
 }
 NAMES: Mapping[Account, str] = {
     Account.RUNNABLE: "runnable_ns",
@@ -44,6 +47,9 @@ NAMES: Mapping[Account, str] = {
     Account.MAJOR_FAULT: "major_faults",
     Account.READ: "io_read_bytes",
     Account.WRITTEN: "io_written_bytes",
+    Account.CYCLES: "cycles",
+    Account.INSTRUCTIONS: "instructions",
+    Account.CACHE_MISSES: "cache_misses",
 }
 _NOT_SUMMED = (Account.MIGRATION,)  # sums over a visit do not tell it
 _WATCHED_WHOLE = 0.999  # of a span's time: clocks of switches and spans are read one after another

@@ -36,6 +36,7 @@ _UNREADABLE = (
     "run once since the machine started: sudo xsp doctor (or: sudo mount -o remount,mode=755 "
     "/sys/kernel/tracing)"
 )
+_NO_COUNTERS = "this machine shows no hardware counters, as most virtual ones; run it on another"
 _CONTAINED = "run it outside of the container, where the kernel's numbers of threads are known"
 
 
@@ -51,6 +52,7 @@ class Access:
         no_calls: The remedy if system calls cannot be watched, else empty.
         waking: Number of the tracepoint of wake-ups; None: wakers cannot be watched.
         no_waking: The remedy if wakers cannot be watched, else empty.
+        counters: Whether the processor's counters can be sampled.
     """
 
     refusal: str | None = None
@@ -60,6 +62,7 @@ class Access:
     no_calls: str = ""
     waking: int | None = None
     no_waking: str = ""
+    counters: bool = False
 
     def lines(self) -> tuple[str, ...]:
         """Return a line for each thing that may be watched: what it is, whether, and the remedy."""
@@ -77,6 +80,7 @@ class Access:
             else f"page faults: yes, outside of system calls; for those inside, {_PRIVILEGE}",
             "system calls: yes" if self.calls else f"system calls: no; {self.no_calls}",
             "who wakes threads: yes" if self.waking else f"who wakes threads: no; {self.no_waking}",
+            "CPU counters: yes" if self.counters else f"CPU counters: no; {_NO_COUNTERS}",
         )
 
 
@@ -96,7 +100,8 @@ def access() -> Access:
             _calls(numbers) if kernel else (None, _BOTH if not numbers else _PRIVILEGE)
         )
         waking, no_waking = _waking(numbers) if kernel else (None, _WAKING_PRIVILEGE)
-        return Access(None, kernel, lost_counted, calls, no_calls, waking, no_waking)
+        counters = _has_counters(kernel=kernel)
+        return Access(None, kernel, lost_counted, calls, no_calls, waking, no_waking, counters)
     assert refusal is not None
     return Access(explain(refusal))
 
@@ -153,6 +158,12 @@ def _waking(numbers: dict[str, int]) -> tuple[int | None, str]:
     except OSError:
         return None, _WAKING_PRIVILEGE
     return numbers[_WAKING], ""
+
+
+def _has_counters(*, kernel: bool) -> bool:
+    with suppress(OSError):
+        return _try(event_ring.HARDWARE, event_ring.INSTRUCTIONS, 0, kernel=kernel) > 0
+    return False
 
 
 def _takes(read_format: int, *, kernel: bool) -> bool:

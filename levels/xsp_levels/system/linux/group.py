@@ -21,7 +21,7 @@ from xsp_levels.native import event_ring
 from xsp_levels.native.event_ring import Ring
 from xsp_levels.system.linux.access import Access
 from xsp_levels.system.linux.moment import samples
-from xsp_levels.system.linux.record import Integers, What
+from xsp_levels.system.linux.record import PERIODS, Integers, What
 
 _LEADING = (
     event_ring.DISABLED | event_ring.SWITCHES | event_ring.TASK | event_ring.TIMES_IN_ALL_RECORDS
@@ -46,6 +46,8 @@ class Group:
         lost_counted: Whether the kernel counts lost records.
         says: What records of the events say, by identifier.
         count: How many samples were to be recorded when records were taken last.
+        counters: Events of the processor's counters, which nothing leads: if the processor has no
+            counter left, the kernel stops these and not the others.
     """
 
     descriptors: list[int]
@@ -53,15 +55,23 @@ class Group:
     lost_counted: bool
     says: dict[int, What] = field(default_factory=dict)
     count: int = 0
+    counters: list[int] = field(default_factory=list)
     _before: tuple[int, int, int] = (0, 0, 0)
 
     def enable(self) -> None:
         """Let the events record."""
-        event_ring.enable(self.descriptors[0])
+        for descriptor in (*self.counters, self.descriptors[0]):
+            event_ring.enable(descriptor)
 
     def disable(self) -> None:
         """Let the events record no longer."""
-        event_ring.disable(self.descriptors[0])
+        for descriptor in (self.descriptors[0], *self.counters):
+            event_ring.disable(descriptor)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the processor has counted all the time; a counter that it lacks reads nothing."""
+        return bool(self.counters) and all(os.read(each, 8) for each in self.counters)
 
     def take(self, words: Integers) -> tuple[int, int]:
         """Copy the records since the last time, while the events are disabled.
@@ -95,7 +105,8 @@ class Group:
 
     def abandon(self) -> None:
         """Close the descriptors of a forked child's copy."""
-        descriptors, self.descriptors = self.descriptors, []
+        descriptors = [*self.descriptors, *self.counters]
+        self.descriptors, self.counters = [], []
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -104,6 +115,14 @@ class Group:
         data = os.read(self.descriptors[0], 16 + 24 * len(self.descriptors))
         words = struct.unpack(f"={len(data) // 8}q", data)
         return words, 3 if self.lost_counted else 2  # value, identifier, lost records
+
+
+# The processor's counters that are sampled: type, what is counted, what a sample says.
+COUNTERS = (
+    (event_ring.HARDWARE, event_ring.CYCLES, What.CYCLES),
+    (event_ring.HARDWARE, event_ring.INSTRUCTIONS, What.INSTRUCTIONS),
+    (event_ring.HARDWARE, event_ring.CACHE_MISSES, What.CACHE_MISSES),
+)
 
 
 def thread_events(access: Access) -> list[tuple[int, int, int, What]]:
@@ -143,6 +162,15 @@ def open_thread(access: Access, number: int, pages: int) -> Group:
             group.descriptors.append(descriptor)
             event_ring.write_into(descriptor, group.descriptors[0])
         group.says = dict(zip(group.identifiers()[1:], (each[-1] for each in events), strict=True))
+        if access.counters:
+            for kind, config, what in COUNTERS:
+                pinned = flags | event_ring.DISABLED | event_ring.PINNED
+                descriptor = event_ring.open_event(
+                    made(kind, config, common, pinned, period=PERIODS[what], read_format=0), number
+                )
+                group.counters.append(descriptor)
+                event_ring.write_into(descriptor, group.descriptors[0])
+                group.says[event_ring.identifier(descriptor)] = what
     return group
 
 
@@ -203,8 +231,11 @@ def affordable(access: Access, open_already: Collection[Group]) -> int:
     """Return for how many threads events may be open: they take half of the files that are left."""
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = most if most >= 0 else 1 << 20  # no limit
-    used = len(os.listdir("/proc/self/fd")) - sum(len(each.descriptors) for each in open_already)
-    return max((most - used) // 2 // (1 + len(thread_events(access))), 1)
+    used = len(os.listdir("/proc/self/fd")) - sum(
+        len(each.descriptors) + len(each.counters) for each in open_already
+    )
+    each = 1 + len(thread_events(access)) + len(COUNTERS) * access.counters
+    return max((most - used) // 2 // each, 1)
 
 
 def processors() -> list[int]:

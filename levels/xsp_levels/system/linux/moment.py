@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_levels.system.linux.record import Integers, SystemRecords, What
+from xsp_levels.system.linux.record import PERIODS, Integers, SystemRecords, What
 
 _EXIT, _SAMPLE, _SWITCH = 4, 9, 14  # PERF_RECORD_*
 _OUT, _PREEMPT = (
@@ -103,7 +103,7 @@ def read_moments(records: SystemRecords) -> Moments:
     result = low.astype(np.int64) | (high.astype(np.int64) << 32)
     # Switches and calls outside of the visit say how it begins and ends; faults there are none.
     inside = (time >= records.begin_ns) & (time <= records.end_ns)
-    known = (what >= 0) & (inside | ~np.isin(what, (What.FAULT, What.MAJOR_FAULT)))
+    known = (what >= 0) & (inside | ~np.isin(what, (What.FAULT, What.MAJOR_FAULT, *PERIODS)))
     thread = thread[known]
     return Moments(
         thread,

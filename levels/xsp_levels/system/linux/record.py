@@ -25,6 +25,13 @@ class What(IntEnum):
     FAULT = 5  # a page fault
     MAJOR_FAULT = 6  # a page fault that waited for a disk
     ENDED = 7  # the thread has ended
+    CYCLES = 8  # its processor has worked for another `PERIODS` cycles
+    INSTRUCTIONS = 9
+    CACHE_MISSES = 10  # of the last level
+
+
+# After how many of these the kernel takes a sample: some 3,000 samples a second of a busy thread.
+PERIODS = {What.CYCLES: 1_000_000, What.INSTRUCTIONS: 1_000_000, What.CACHE_MISSES: 10_000}
 
 
 @dataclass(frozen=True, slots=True)

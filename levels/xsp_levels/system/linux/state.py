@@ -23,7 +23,7 @@ from xsp.provider import ACCOUNT_SCHEMA, Account, Accounts, Watched
 from xsp_levels.native import thread
 from xsp_levels.system.linux.call import MOVING, READING, WRITING, Calls, call_name
 from xsp_levels.system.linux.moment import Moments, Wakings, thread_ends
-from xsp_levels.system.linux.record import Integers, SystemRecords, What
+from xsp_levels.system.linux.record import PERIODS, Integers, SystemRecords, What
 
 _IN_FAULT = "page fault"
 _INTERRUPT = "interrupt"
@@ -186,6 +186,13 @@ def accounts(records: SystemRecords, moments: Moments, calls: Calls, wakings: Wa
     ):
         faults = moments.of(what)
         sheet.add(account, faults.thread, faults.time_ns, faults.time_ns)
+    for what, account in (
+        (What.CYCLES, Account.CYCLES),
+        (What.INSTRUCTIONS, Account.INSTRUCTIONS),
+        (What.CACHE_MISSES, Account.CACHE_MISSES),
+    ):
+        sampled = moments.of(what)
+        sheet.add(account, sampled.thread, sampled.time_ns, sampled.time_ns, PERIODS[what])
     for account, names in ((Account.READ, READING + MOVING), (Account.WRITTEN, WRITING + MOVING)):
         numbers = [
             n for n in np.unique(calls.number).tolist() if call_name(records.machine, n) in names

@@ -41,6 +41,10 @@ _FEWER_WAKERS = (
     "the kernel counted more wake-ups than it recorded; where one is missing, the wait for a "
     "processor that follows counts as blocked."
 )
+_NO_COUNTER_LEFT = (
+    "cycles, instructions and cache misses are missing, because the processor had no counter left. "
+    "Stop other profilers, or the kernel's watchdog: sudo sysctl kernel.nmi_watchdog=0."
+)
 _LEAST_SHARE = 0.02  # of the program's processor time, that is worth a word
 # Header of the record that a watched thread began a thread or a process: PERF_RECORD_FORK, 56 bytes
 _BEGUN, _FLAGS = 7 | 56 << 48, 0xFFFF << 32
@@ -107,10 +111,14 @@ class Watch:
         says: dict[int, What] = {}
         for group in self._groups.values():
             says |= group.says
+        counted_all = all(group.counted for group in self._groups.values())
+        if self._access.counters and not counted_all:
+            self._warnings.append(_NO_COUNTER_LEFT)
         known = (
             *(Watched.SWITCHES, Watched.FAULTS),
             *([Watched.WAKERS] if self._wakings else []),
             *([Watched.CALLS] if self._access.calls else []),
+            *([Watched.COUNTERS] if counted_all else []),
         )
         data = SystemRecords(
             begin_ns=self._begin_ns,

@@ -16,6 +16,9 @@ EVENTS = {
     72: What.MAJOR_FAULT,
     73: What.ENTER,
     74: What.EXIT,
+    75: What.CYCLES,
+    76: What.INSTRUCTIONS,
+    77: What.CACHE_MISSES,
 }
 _IDENTIFIERS = {what: identifier for identifier, what in EVENTS.items()}
 READ, WRITE, FUTEX, EXIT = 0, 1, 202, 60  # on x86-64
@@ -41,6 +44,10 @@ def fault(time_ns: int, *, major: bool = False) -> bytes:
     return _sample(What.FAULT, time_ns, b"") + (
         _sample(What.MAJOR_FAULT, time_ns, b"") if major else b""
     )
+
+
+def counter(time_ns: int, what: What) -> bytes:
+    return _sample(what, time_ns, b"")
 
 
 def ended(time_ns: int, thread: int) -> bytes:

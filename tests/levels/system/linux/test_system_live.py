@@ -8,16 +8,21 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partialmethod
 
 import pytest
 
 import xsp
 from xsp.clock import SystemClock
 from xsp.level import Kind
-from xsp.provider import Records, Request
+from xsp.provider import Records, Request, Watched
 from xsp.testing import added_providers
-from xsp_levels.system.linux.access import access
+from xsp_levels.native import event_ring
+from xsp_levels.system.linux import group, watch
+from xsp_levels.system.linux.access import Access, access
 from xsp_levels.system.linux.provider import LinuxSystem
+from xsp_levels.system.linux.record import What
 
 CALLS = Request(frozenset({Kind.SYSCALL}))
 
@@ -96,6 +101,30 @@ def test_page_faults_are_counted(system: LinuxSystem) -> None:
     records = visited(system, lambda: touch(500))
     assert 500 <= own_sum(system, records, "page_fault") <= 600
     assert records.dropped == 0
+
+
+def test_counters_are_sampled_beside_the_other_events(
+    system: LinuxSystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread's time on a processor, in ns, stands for cycles: a clock that any machine has."""
+    task_clock = (event_ring.SOFTWARE, 1, What.CYCLES)
+    monkeypatch.setattr(group, "COUNTERS", (task_clock,))
+    monkeypatch.setattr(watch.Watch, "__init__", partialmethod(_counting, watch.Watch.__init__))
+
+    def work() -> None:
+        until = time.thread_time_ns() + 50_000_000
+        while time.thread_time_ns() < until:
+            sum(range(1000))
+
+    records = visited(system, work)
+    assert Watched.COUNTERS in records.data.watched
+    (own,) = [t for t in records.data.threads if t.number == threading.get_native_id()]
+    assert own_sum(system, records, "cycles") == pytest.approx(own.ran_ns, abs=10e6)
+    assert own_sum(system, records, "instructions") == 0
+
+
+def _counting(self: watch.Watch, make: Callable[..., None], allowed: Access) -> None:
+    make(self, replace(allowed, counters=True))
 
 
 def test_events_stay_open_between_visits_and_until_records_are_read(system: LinuxSystem) -> None:

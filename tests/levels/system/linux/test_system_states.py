@@ -17,6 +17,7 @@ from system_rings import (
     READ,
     WRITE,
     come,
+    counter,
     ended,
     enter,
     fault,
@@ -29,6 +30,7 @@ from system_rings import (
 
 from xsp.provider import ACCOUNT_SCHEMA, Records, Watched, pack, unpack
 from xsp_levels.system.linux.provider import LinuxSystem
+from xsp_levels.system.linux.record import What
 
 SYSTEM = LinuxSystem()
 
@@ -194,6 +196,26 @@ def test_faults_that_waited_for_a_disk_are_faults_too() -> None:
 def test_faults_outside_of_the_visit_are_none() -> None:
     records = recorded((7, fault(-3) + fault(4) + fault(1003, major=True)))
     assert [row[1] for row in accounts(records, "page_fault", "major_fault")] == [4]
+
+
+def test_samples_of_counters_stand_for_their_period_within_the_visit() -> None:
+    ring = b"".join(
+        counter(time, what)
+        for time, what in (
+            (-5, What.CYCLES),
+            (100, What.CYCLES),
+            (200, What.INSTRUCTIONS),
+            (300, What.CACHE_MISSES),
+            (1_001, What.CYCLES),
+        )
+    )
+    found = LinuxSystem().accounts(recorded((1, ring)))
+    kept = found.filter(pl.col("what").is_in(["cycles", "instructions", "cache_misses"]))
+    assert kept.select("what", pl.col("start_ns") - BEGIN_NS, "amount").rows() == [
+        ("cycles", 100, 1e6),
+        ("instructions", 200, 1e6),
+        ("cache_misses", 300, 1e4),
+    ]
 
 
 def test_visit_without_threads_has_no_rows() -> None:
