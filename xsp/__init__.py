@@ -77,6 +77,7 @@ _HOMES = {
     "StopMeasurement": "xsp.progress",
     "Trace": "xsp.trace",
     "load": "xsp.importers",
+    "load_ipython_extension": "xsp.integration.jupyter",
     "measure": "xsp.measuring.call",
     "plot": "xsp.show.plot",
     "profile": "xsp.measuring.program",
