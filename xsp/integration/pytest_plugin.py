@@ -49,7 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="Append a summary in Markdown, for example to $GITHUB_STEP_SUMMARY.",
     )
     group.addoption(
-        "--xsp-update", action="store_true", help="Save baselines of assert_not_slower anew."
+        "--xsp-update", action="store_true", help="Write the baselines of assert_not_slower."
     )
 
 
