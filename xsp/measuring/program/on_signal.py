@@ -12,6 +12,7 @@ from types import FrameType
 from typing import Any
 
 from xsp.errors import guarded
+from xsp.measuring.program import remote
 from xsp.measuring.program.block import profile
 
 
@@ -34,7 +35,9 @@ def profile_on_signal(
 
         and from outside::
 
-            kill -USR1 PID
+            xsp attach PID
+
+        or, with these options, `kill -USR1 PID`.
 
     Args:
         signal: Number of the signal, by default SIGUSR1; the new handler replaces its old one.
@@ -48,6 +51,7 @@ def profile_on_signal(
     signal = options.pop("number", signal)  # its name in earlier versions
     profile(**options)  # refuses wrong options now, and not when the signal comes
     signals.signal(signal, _Handler(signal, seconds, Path(folder), options))
+    remote.announce(signal)
 
 
 class _Handler:
@@ -59,21 +63,30 @@ class _Handler:
         self._profile: profile | None = None
         self._timer: threading.Timer | None = None
         self._made = 0
+        self._asked: dict[str, Any] = {}
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         started = self._profile
         work = self._begin if started is None else partial(self._end, started)
-        guarded(work, lambda error: _say(f"not profiled: {error}"))  # the program goes on
+        guarded(work, self._failed)  # the program goes on
+
+    def _failed(self, error: Exception) -> None:
+        if self._asked:
+            remote.tell(self._asked["answer"], str(error))
+        _say(f"not profiled: {error}")
 
     def _begin(self) -> None:
         program = Path(sys.argv[0]).name or "program"
-        started = profile(**{"repeat": False, "name": program, **self._options})
+        self._asked = remote.asked()
+        levels = {"levels": self._asked["levels"]} if self._asked else {}
+        started = profile(**{"repeat": False, "name": program, **self._options, **levels})
         started.__enter__()
+        seconds = self._asked.get("seconds", self._seconds)
         self._profile = started
-        self._timer = threading.Timer(self._seconds, os.kill, (os.getpid(), self._number))
+        self._timer = threading.Timer(seconds, os.kill, (os.getpid(), self._number))
         self._timer.daemon = True
         self._timer.start()
-        _say(f"profiling for {self._seconds:g} s")
+        _say(f"profiling for {seconds:g} s")
 
     def _end(self, ended: profile) -> None:
         self._profile = None
@@ -81,7 +94,10 @@ class _Handler:
             self._timer.cancel()
         ended.__exit__(None, None, None)
         self._made += 1
-        path = ended.trace.save(self._folder / f"xsp-{os.getpid()}-{self._made}.xsp")
+        own = self._folder / f"xsp-{os.getpid()}-{self._made}.xsp"
+        path = ended.trace.save(self._asked.get("output", own))
+        if self._asked:
+            remote.tell(self._asked["answer"], "saved")
         _say(f"saved to {path}; print it with: xsp show {path}")
 
 

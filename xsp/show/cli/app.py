@@ -15,7 +15,9 @@ from typing import NoReturn
 import click
 
 from xsp.show.cli import exit_code, terminal
+from xsp.show.cli.agent import mcp, skill
 from xsp.show.cli.answer import analyze, compare, report, show
+from xsp.show.cli.attach import attach
 from xsp.show.cli.counters import counters
 from xsp.show.cli.demo import demo
 from xsp.show.cli.export import export, jaeger
@@ -31,6 +33,7 @@ Profile machine-learning models across the stack, without the profiler in the nu
 \b
 Measure
   xsp profile train.py                  profile a script, a function or a model
+  xsp attach PID                        profile a running process for some seconds
   xsp sweep torchvision:resnet50        find the best batch size, threads or precision
   xsp zoo run zoo.toml                  measure many models, and make one table
 
@@ -52,6 +55,7 @@ Exchange
 Set up
   xsp demo                              show a profile of a GPU program, nothing needed
   xsp doctor                            show what this machine can measure
+  xsp skill                             print how a coding agent uses xsp; xsp mcp serves it
 """
 
 _EPILOG = """\b
@@ -161,6 +165,7 @@ def doctor(*, as_json: bool, frameworks: bool, peak: bool, verbose: bool) -> Non
 
 for command in (
     profile,
+    attach,
     sweep,
     zoo,
     import_files,
@@ -173,6 +178,8 @@ for command in (
     jaeger,
     demo,
     record,
+    skill,
+    mcp,
 ):
     cli.add_command(command)
 

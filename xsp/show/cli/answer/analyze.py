@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
 from pathlib import Path
@@ -30,6 +31,7 @@ the questions that these traces can answer; without FILES, all questions.
 _EPILOG = """\b
 Examples:
   xsp analyze resnet50.xsp                           advice, and all questions
+  xsp analyze resnet50.xsp --json                    the brief, for programs and agents
   xsp analyze layer-latency resnet50.xsp
   xsp analyze layer-latency resnet50.xsp --rows 10 --sort own_ns
   xsp analyze layer-latency resnet50.xsp --csv > layers.csv
@@ -80,6 +82,12 @@ def analyze(
         from xsp.answer.analyses import with_peak  # noqa: PLC0415
 
         traces = [with_peak(trace, **rates) for trace in traces]
+    if name is None and form == "json":
+        from xsp.show.agent import brief  # noqa: PLC0415
+
+        briefs = [brief(trace, file=str(file)) for trace, file in zip(traces, files, strict=True)]
+        terminal.write(json.dumps(briefs[0] if len(briefs) == 1 else briefs))
+        return
     if name is None:
         terminal.write(f"{_advice(traces)}\n\n{printable_lines(_possible(traces, files))}")
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,6 +70,7 @@ Examples:
     help="Most rows of each table.  [default: 20; in Markdown 10]",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
+@click.option("--brief", is_flag=True, help="Print what differs significantly, as short JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the table of all spans as CSV.")
 @click.option("--markdown", is_flag=True, help="Print a summary for a pull request.")
 @click.option(
@@ -96,7 +98,9 @@ def compare(
     if len(files) < 2:
         raise click.UsageError("compare needs at least two files: xsp compare before.xsp after.xsp")
     if sum(formats.values()) > 1:
-        raise click.UsageError("--json, --csv and --markdown exclude each other. Give one.")
+        raise click.UsageError(
+            "--json, --brief, --csv and --markdown exclude each other. Give one."
+        )
     if fail_unsure and not conditions:
         raise click.UsageError("--fail-unsure needs a condition. Add --fail-if CONDITION.")
     asked = _parsed(conditions)
@@ -120,9 +124,19 @@ def _parsed(conditions: Iterable[str]) -> list[Condition]:
 
 
 def _show(
-    found: Comparison, rows: int | None, *, as_json: bool, as_csv: bool, markdown: bool
+    found: Comparison,
+    rows: int | None,
+    *,
+    as_json: bool,
+    brief: bool,
+    as_csv: bool,
+    markdown: bool,
 ) -> None:
-    if as_json:
+    if brief:
+        from xsp.show.agent import difference  # noqa: PLC0415
+
+        terminal.write(json.dumps(difference(found)))
+    elif as_json:
         terminal.show(_json(found))
     elif as_csv:
         # The table as CSV, which has no lists: several paths are joined by a semicolon.
