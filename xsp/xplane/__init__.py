@@ -12,6 +12,7 @@ decodes programs of XLA that a file holds, and `dataflow` finds whose outputs an
 
 from __future__ import annotations
 
+from xsp.protobuf import fields
 from xsp.xplane.dataflow import Graph, inputs_of, inputs_that_ran
 from xsp.xplane.event import Events
 from xsp.xplane.hlo import (
@@ -26,7 +27,6 @@ from xsp.xplane.hlo import (
 )
 from xsp.xplane.plane import Metadata, Plane
 from xsp.xplane.space import Space, plane_name, read_space
-from xsp.xplane.wire import fields
 
 __all__ = [
     "BYTES", "Events", "Frame", "Graph", "Instruction", "Metadata", "Module", "Plane", "Shape",

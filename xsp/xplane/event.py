@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from xsp.protobuf import BYTES, NO_FIELDS, NUMBER, Fields, Ints, scan
 from xsp.xplane.kind import Kind
-from xsp.xplane.scan import NO_FIELDS, Fields, Ints, scan
 from xsp.xplane.stat import Found, Stats, found_stats
-from xsp.xplane.wire import BYTES, NUMBER
 
 _KIND, _OFFSET, _DURATION, _STATS, _OCCURRENCES = 1, 2, 3, 4, 5  # fields of XEvent
 _PIECE = 1 << 17  # events that are read at once: what is read on the way takes memory

@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from xsp.protobuf import fields
 from xsp.xplane.space import Space
-from xsp.xplane.wire import fields
 
 Value = int | memoryview
 _Fields = Mapping[int, list[Value]]

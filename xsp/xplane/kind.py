@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from xsp.xplane.scan import Ints, scan
+from xsp.protobuf import BYTES, NUMBER, Ints, scan
 from xsp.xplane.stat import text
-from xsp.xplane.wire import BYTES, NUMBER
 
 _KEY, _VALUE = 1, 2  # fields of an entry
 _NAME, _DISPLAY, _STATS = 2, 4, 5  # fields of XEventMetadata; those of XStatMetadata are its own

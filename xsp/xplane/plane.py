@@ -17,11 +17,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from xsp.protobuf import BYTES, NUMBER, Ints, signed, walk
 from xsp.xplane.event import Events, known_events, read_events
 from xsp.xplane.kind import Kind, read_kinds
-from xsp.xplane.scan import Ints
 from xsp.xplane.stat import Stats, text
-from xsp.xplane.wire import BYTES, NUMBER, signed, walk
 
 _NAME, _LINES, _KINDS, _STAT_NAMES, _STATS = 2, 3, 4, 5, 6  # fields of XPlane
 _LINE_ID, _LINE_NAME, _ORIGIN, _EVENTS = 1, 2, 3, 4  # fields of XLine

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from xsp.protobuf import BYTES, NUMBER, PADDING, varint, walk
 from xsp.xplane.plane import Plane
-from xsp.xplane.scan import PADDING
 from xsp.xplane.stat import text
-from xsp.xplane.wire import BYTES, NUMBER, varint, walk
 
 _PLANES, _HOSTNAMES = 1, 4  # fields of XSpace
 _NUMBER, _NAME, _LINES = 1, 2, 3  # fields of XPlane, which begins with number and name

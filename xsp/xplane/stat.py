@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from xsp.xplane.scan import Fields, Ints, scan
-from xsp.xplane.wire import BYTES, EIGHT, NUMBER, signed, walk
+from xsp.protobuf import BYTES, EIGHT, NUMBER, Fields, Ints, scan, signed, walk
 
 _WHICH = 1  # number of the field that says which stat it is
 _DOUBLE, _UNSIGNED, _SIGNED, _TEXT, _BYTES, _REFERENCE = 2, 3, 4, 5, 6, 7

@@ -25,6 +25,7 @@ from xsp.show.export.delivery import (
 )
 from xsp.show.export.flame import write_folded, write_speedscope
 from xsp.show.export.otlp import chunks, write_json
+from xsp.show.export.pftrace import write_packed, write_pftrace
 from xsp.show.export.picture import Linked, Picture
 from xsp.show.export.reduction import Reduced, as_spans, reduce
 from xsp.show.export.sdk import hand_over
@@ -37,9 +38,13 @@ MOST_SPANS = 2_000
 
 MaxSpans = int | None | Literal["auto"]
 # Readers of these files take traces of any size, and know no trace ids.
-_UNBOUNDED = (".perfetto.json", ".ctf", ".speedscope.json", ".folded", ".parquet")
+_UNBOUNDED = (
+    ".pftrace", ".pftrace.gz", ".perfetto.json", ".ctf", ".speedscope.json", ".folded", ".parquet"
+)  # fmt: skip
 _SUFFIXES = (".otlp.json", *_UNBOUNDED)
 _VIEWERS: Mapping[str, Callable[[Reduced, Mapping[str, Any], IO[bytes]], None]] = {
+    ".pftrace": write_pftrace,
+    ".pftrace.gz": write_packed,
     ".perfetto.json": write_perfetto,
     ".speedscope.json": write_speedscope,
     ".folded": write_folded,
@@ -67,9 +72,9 @@ def export(
     Args:
         trace: The trace.
         destination: A URL (`http://host:4318`, `https://…`), None for what the
-            `OTEL_EXPORTER_OTLP_*` variables say, a file (`.otlp.json`, `.perfetto.json`,
-            `.speedscope.json`, `.folded`, `.parquet`), a folder (`.ctf`), or an OpenTelemetry
-            `SpanExporter`.
+            `OTEL_EXPORTER_OTLP_*` variables say, a file (`.otlp.json`, `.pftrace`,
+            `.pftrace.gz`, `.perfetto.json`, `.speedscope.json`, `.folded`, `.parquet`), a folder
+            (`.ctf`), or an OpenTelemetry `SpanExporter`.
         max_spans: Most spans; a larger trace is reduced. None: no limit. `"auto"`: 2,000,
             what Jaeger's UI bears, but no limit for other viewers' files and Parquet.
         typical_runs: Whether to export a typical run of every pass as well, as a trace of its

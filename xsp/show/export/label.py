@@ -87,27 +87,21 @@ def whole(spans: pl.DataFrame) -> Whole:
     return Whole(latency, (margin(latency, low, high) or 0.0) / latency if latency else 0.0)
 
 
-def attributes(spans: pl.DataFrame, model: Whole) -> pl.DataFrame:
+def attributes(spans: pl.DataFrame, model: Whole, *, readable: bool = True) -> pl.DataFrame:
     """Return one column `attr.NAME` per attribute, null where a span lacks it.
 
     Args:
         spans: Columns of `trace.spans` and of `reduction.EXTRA`.
         model: Latency of the model.
+        readable: Whether to add `xsp.latency`, which says in words what other attributes tell.
     """
     known = pl.lit(100 / model.latency_ns if model.latency_ns else None, pl.Float64)
     busy = pl.coalesce(attribute_column(spans, "busy_ns", pl.Float64), "latency_ns")
     percentage = (busy * known).round(3)
-    # Latencies in a form for people: `45.7 ± 1.7 ms · 12.3 %`.
-    numbers = spans.select(
-        "latency_ns",
-        "latency_low_ns",
-        "latency_high_ns",
-        attribute_column(spans, "busy_ns", pl.Float64),
-    )
-    readable = pl.Series([_latency(row, model) for row in numbers.iter_rows()], dtype=pl.String)
+    words = [_readable(spans, model)] if readable else []
     frame = spans.select(
         *(pl.col(one.column).alias(PREFIX + one.name) for one in EXPORTED if one.column),
-        readable.alias(f"{PREFIX}xsp.latency"),
+        *words,
         percentage.alias(f"{PREFIX}xsp.share_pct"),
         pl.col("span_id").cast(pl.String).alias(f"{PREFIX}xsp.span_id"),
         pl.when(pl.col("rolled_count").is_not_null())
@@ -121,6 +115,18 @@ def attributes(spans: pl.DataFrame, model: Whole) -> pl.DataFrame:
     # Fractions of a nanosecond tell nobody anything.
     whole = [pl.col(name).round() for name in frame.columns if name.endswith("_ns")]
     return frame.with_columns(*whole, pl.col(pl.Int32).cast(pl.Int64)).hstack(more)
+
+
+def _readable(spans: pl.DataFrame, model: Whole) -> pl.Series:
+    """Return latencies in a form for people: `45.7 ± 1.7 ms · 12.3 %`."""
+    numbers = spans.select(
+        "latency_ns",
+        "latency_low_ns",
+        "latency_high_ns",
+        attribute_column(spans, "busy_ns", pl.Float64),
+    )
+    words = [_latency(row, model) for row in numbers.iter_rows()]
+    return pl.Series(f"{PREFIX}xsp.latency", words, dtype=pl.String)
 
 
 def known(keys: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from xsp.matching import ON_DEVICE
 from xsp.show.export import label
@@ -27,6 +29,7 @@ _HOST = 1
 _HEAD = b'{"displayTimeUnit":"ms","traceEvents":[\n'
 
 Event = dict[str, Any]
+Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,53 @@ def tracks(spans: pl.DataFrame) -> tuple[list[Track], list[int]]:
         open_rows[track].append(row)
         of_row[row] = track
     return found, of_row
+
+
+class Nesting(NamedTuple):
+    """The begins and ends of spans, in order of time, those of a thread nested.
+
+    Attributes:
+        row: The span's row.
+        begins: Whether the event is its begin.
+        time_ns: When it happens.
+    """
+
+    row: Integers
+    begins: NDArray[np.bool_]
+    time_ns: Integers
+
+
+def nested(spans: pl.DataFrame, parents: Integers, track: Integers) -> Nesting:
+    """Order the events of spans on tracks, as `timeline.tracks` places them.
+
+    A span without length begins and ends between its neighbors, whose times may all be its own.
+    So the events of each track are ordered first, and then all by time.
+
+    >>> spans = pl.DataFrame({"start_ns": [0, 4], "end_ns": [4, 4]})
+    >>> nested(spans, np.array([-1, 0]), np.array([0, 0])).row.tolist()
+    [0, 1, 1, 0]
+    """
+    starts, ends = (spans[name].to_numpy() for name in ("start_ns", "end_ns"))
+    ends = np.maximum(starts, ends)
+    inside = (parents >= 0) & (track[parents] == track)
+    inside &= (starts >= starts[parents]) & (ends <= ends[parents])
+    above, on = np.where(inside, parents, -1).tolist(), track.tolist()
+    open_rows: dict[int, list[int]] = {each: [] for each in set(on)}
+    codes: dict[int, list[int]] = {each: [] for each in open_rows}  # an end is `~row`
+    for row in np.argsort(starts, kind="stable").tolist():
+        stack, events = open_rows[on[row]], codes[on[row]]
+        while stack and stack[-1] != above[row]:
+            events.append(~stack.pop())
+        stack.append(row)
+        events.append(row)
+    for each, stack in open_rows.items():
+        codes[each] += [~row for row in reversed(stack)]
+    code = np.fromiter(chain.from_iterable(codes.values()), np.int64, 2 * len(on))
+    begins = code >= 0
+    rows = np.where(begins, code, ~code)
+    time_ns = np.where(begins, starts[rows], ends[rows])
+    order = np.argsort(time_ns, kind="stable")
+    return Nesting(rows[order], begins[order], time_ns[order])
 
 
 def order(tracks: Sequence[Track]) -> list[int]:
@@ -211,12 +261,17 @@ def _flows(spans: pl.DataFrame, places: Sequence[Event]) -> dict[int, list[Event
 
 def _memory(spans: pl.DataFrame) -> Iterator[Event]:
     """Yield the counter of held memory; nothing where none was recorded."""
+    counter = {"ph": "C", "name": "memory", "pid": _HOST, "tid": 1}
+    for at, value in held_memory(spans):
+        yield counter | {"ts": at / 1000, "args": {"held bytes": value}}
+
+
+def held_memory(spans: pl.DataFrame) -> list[tuple[int, int]]:
+    """List when the memory held changed, in ns, and the bytes held from then on."""
     changes = own_memory(spans).sort("end_ns", maintain_order=True)
     held = changes.select("end_ns", held=pl.col("own_bytes").cum_sum())
     steps = held.unique("end_ns", keep="last", maintain_order=True)
-    counter = {"ph": "C", "name": "memory", "pid": _HOST, "tid": 1}
-    for at, value in [(0, 0), *steps.iter_rows()] if steps.height else []:
-        yield counter | {"ts": at / 1000, "args": {"held bytes": value}}
+    return [(0, 0), *steps.iter_rows()] if steps.height else []
 
 
 def own_memory(spans: pl.DataFrame) -> pl.DataFrame:

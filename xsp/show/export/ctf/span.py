@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, count
+from itertools import count
 from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from xsp.level import Kind, Level
 from xsp.show.export import label
 from xsp.show.export.ctf.packet import Events, Integers, records, string
-from xsp.show.export.timeline import Track
+from xsp.show.export.timeline import Track, nested
 from xsp.trace import parent_rows
 
 # What stands for a missing parent, and for a latency that is not known.
@@ -69,53 +68,6 @@ def numbered(tracks: Sequence[Track], threads: Sequence[int | None]) -> Threads:
             stream = "" if thread is None else f" stream {thread}"
             name.append(f"GPU {device}{stream}" + (f" ({lane + 1})" if lane else ""))
     return Threads(number, name, {thread: numbers[thread, 0] for thread in threads})
-
-
-class Nesting(NamedTuple):
-    """The begins and ends of spans, in order of time, those of a thread nested.
-
-    Attributes:
-        row: The span's row.
-        begins: Whether the event is its begin.
-        time_ns: When it happens.
-    """
-
-    row: Integers
-    begins: NDArray[np.bool_]
-    time_ns: Integers
-
-
-def nested(spans: pl.DataFrame, parents: Integers, track: Integers) -> Nesting:
-    """Order the events of spans on tracks, as `timeline.tracks` places them.
-
-    A span without length begins and ends between its neighbors, whose times may all be its own.
-    So the events of each track are ordered first, and then all by time.
-
-    >>> spans = pl.DataFrame({"start_ns": [0, 4], "end_ns": [4, 4]})
-    >>> nested(spans, np.array([-1, 0]), np.array([0, 0])).row.tolist()
-    [0, 1, 1, 0]
-    """
-    starts, ends = (spans[name].to_numpy() for name in ("start_ns", "end_ns"))
-    ends = np.maximum(starts, ends)
-    inside = (parents >= 0) & (track[parents] == track)
-    inside &= (starts >= starts[parents]) & (ends <= ends[parents])
-    above, on = np.where(inside, parents, -1).tolist(), track.tolist()
-    open_rows: dict[int, list[int]] = {each: [] for each in set(on)}
-    codes: dict[int, list[int]] = {each: [] for each in open_rows}  # an end is `~row`
-    for row in np.argsort(starts, kind="stable").tolist():
-        stack, events = open_rows[on[row]], codes[on[row]]
-        while stack and stack[-1] != above[row]:
-            events.append(~stack.pop())
-        stack.append(row)
-        events.append(row)
-    for each, stack in open_rows.items():
-        codes[each] += [~row for row in reversed(stack)]
-    code = np.fromiter(chain.from_iterable(codes.values()), np.int64, 2 * len(on))
-    begins = code >= 0
-    rows = np.where(begins, code, ~code)
-    time_ns = np.where(begins, starts[rows], ends[rows])
-    order = np.argsort(time_ns, kind="stable")
-    return Nesting(rows[order], begins[order], time_ns[order])
 
 
 def span_events(spans: pl.DataFrame, threads: Threads, track: Integers, origin_ns: int) -> Events:

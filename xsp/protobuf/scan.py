@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from xsp.xplane.wire import BYTES, EIGHT, FOUR, NUMBER, walk
+from xsp.protobuf.wire import BYTES, EIGHT, FOUR, NUMBER, walk
 
 Ints = npt.NDArray[np.int64]
 
