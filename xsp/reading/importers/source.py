@@ -70,6 +70,11 @@ class Source:
         with self.path.open("rb") as file, ExitStack() as stack:
             return _beginning(self._content(file, stack))
 
+    @property
+    def room(self) -> int:
+        """How many bytes of content the available memory has room for."""
+        return _available_memory() // _SPACE
+
     @contextmanager
     def open(self) -> Iterator[BinaryIO]:
         """Yield the content, unpacked, as a file to be read from its beginning.
@@ -79,9 +84,9 @@ class Source:
                 or for a compressed file when so much of it has been read; or a zip archive does
                 not hold one file.
         """
-        most = _available_memory() // _SPACE
+        most = self.room
         if not self.packed and self.path.stat().st_size > most:
-            raise self._too_large(most)
+            raise self.too_large(most)
         with self.path.open("rb") as file, ExitStack() as stack:
             noted = _Counted(file, self.told)
             if not self.packed:
@@ -142,11 +147,12 @@ class Source:
             nonlocal left
             left -= count
             if left < 0:
-                raise self._too_large(most)
+                raise self.too_large(most)
 
         return take
 
-    def _too_large(self, most: int) -> TraceFormatError:
+    def too_large(self, most: int) -> TraceFormatError:
+        """Return the error that the content has more bytes than these, which there is room for."""
         unpacked = "unpacked, " if self.packed else ""
         return TraceFormatError(
             f"{self.path} is too large for this machine: {unpacked}it holds more than the "

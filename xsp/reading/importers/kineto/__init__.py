@@ -4,9 +4,14 @@
 whole; `event` decodes events, and `table` makes columns of them, by what they are. `host` and
 `device` make rows of the columns; `nesting`, `process`, `backward` and `memory` add what only
 nesting and times tell. `step` finds the steps, `origin` where the file was recorded, and `rule`
-checks it.
+checks it. `perfetto` fills the same tables from another format.
 """
 
-from xsp.reading.importers.kineto.importer import Kineto
+from xsp.reading.importers.kineto.event import Args, Event
+from xsp.reading.importers.kineto.importer import Facts, Kineto, recordings
+from xsp.reading.importers.kineto.table import COLLECTIVE, INTEGERS, TEXTS, Sort, Tables, sort_of
 
-__all__ = ["Kineto"]
+__all__ = [
+    "COLLECTIVE", "INTEGERS", "TEXTS", "Args", "Event", "Facts", "Kineto", "Sort", "Tables",
+    "recordings", "sort_of",
+]  # fmt: skip

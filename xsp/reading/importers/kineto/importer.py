@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -84,21 +85,37 @@ class Kineto:
                 f"{source.path}: no list of events (`traceEvents`) was found; is the file whole?"
             )
         ranges = tables.strange.pop(CATEGORY, 0)
-        recordings = tuple(_recordings(tables, chunks, source))
-        if not ranges and not any(each.rows.height or each.roots.height for each in recordings):
+        facts = Facts(chunks.metadata, chunks.cut, chunks.damaged)
+        found = tuple(recordings(tables, facts, source))
+        if not ranges and not any(each.rows.height or each.roots.height for each in found):
             raise TraceFormatError(f"{source.path}: {_nothing(tables)}")
-        return with_profiler_ranges(recordings, source, ranges) if ranges else recordings
+        return with_profiler_ranges(found, source, ranges) if ranges else found
 
 
-def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Recording]:
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What is known of a file beside its events.
+
+    Attributes:
+        metadata: What the file says beside its events.
+        cut: Whether the file ends before its content does.
+        damaged: How many events could not be read.
+    """
+
+    metadata: Mapping[str, Any]
+    cut: bool = False
+    damaged: int = 0
+
+
+def recordings(tables: Tables, facts: Facts, source: Source) -> Iterator[Recording]:
     """Yield the recording of each process; warnings of the whole file stand in the first."""
     host, marked = host_events(tables)
-    room = resident_threads(chunks.metadata)
+    room = resident_threads(facts.metadata)
     host, work, doubled = _tied(host, device_events(tables, room))
     lines = [tables.table(sort) for sort in (Sort.FORWARD, Sort.BACKWARD)]
     host = with_forward_threads(host, *lines)
     memory, overheads = tables.table(Sort.MEMORY), _overheads(tables)
-    about = origin(chunks.metadata, source.path)
+    about = origin(facts.metadata, source.path)
     # The processes that ran operators or made calls, else the first of any.
     told = host.filter(pl.col("pid").is_not_null())
     working = pl.col("kind").is_in([Kind.OP.value, Kind.LAUNCH.value])
@@ -116,7 +133,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
         usual = pl.col("number").drop_nulls().mode().first().over("device")
         owners = found.select(pl.coalesce("number", usual, pl.lit(0))).to_series().to_numpy()
     of_none = len(processes) > 1 and host.filter(~pl.col("pid").is_in(processes)).height
-    warnings = tuple(_warnings(tables, chunks, doubled, of_none))
+    warnings = tuple(_warnings(tables, facts, doubled, of_none))
     for number, pid in enumerate(processes):
         own = pl.lit(value=True) if len(processes) == 1 else pl.col("pid") == pid
         rows, around = nested(host.filter(own))
@@ -135,7 +152,7 @@ def _recordings(tables: Tables, chunks: Chunks, source: Source) -> Iterator[Reco
             roots=roots,
             warnings=() if number else (*warnings, *_overhead(outside)),
             environment=about.environment,
-            unix_ns=unix_ns(chunks.metadata, first if isinstance(first, int) else 0),
+            unix_ns=unix_ns(facts.metadata, first if isinstance(first, int) else 0),
             rank=_rank(tables, pid) if len(processes) > 1 else about.rank,
             name=f"process {pid}" if len(processes) > 1 else "",
             host=about.host,
@@ -186,18 +203,18 @@ def _as_rows(rows: pl.DataFrame) -> SpanRows:
 
 
 def _warnings(
-    tables: Tables, chunks: Chunks, doubled: int, of_no_process: int
+    tables: Tables, facts: Facts, doubled: int, of_no_process: int
 ) -> Iterator[TraceWarning]:
     """Yield what is missing of the file, and what of it was not understood."""
-    if chunks.cut:
+    if facts.cut:
         yield TraceWarning(
             "cut-short", "the file ends in the middle; later spans are missing. Record again."
         )
     untimed = sum(tables.untimed.values())
-    if chunks.damaged or untimed:
+    if facts.damaged or untimed:
         yield TraceWarning(
             "damaged",
-            f"{counted(chunks.damaged + untimed, 'event')} could not be read and are left out"
+            f"{counted(facts.damaged + untimed, 'event')} could not be read and are left out"
             + (f" ({untimed} without a start or a duration)" if untimed else "")
             + "; the others are right",
         )

@@ -81,7 +81,7 @@ _MEMORY = "[memory]"
 
 _WORK = ("correlation", "device", "stream", "context")
 _OP = ("external_id", "sequence", "forward_thread")
-_INTEGERS: Mapping[Sort, tuple[str, ...]] = {
+INTEGERS: Mapping[Sort, tuple[str, ...]] = {
     Sort.OP: _OP,
     Sort.RANGE: _OP,
     Sort.MODULE: ("python_id",),
@@ -94,7 +94,7 @@ _INTEGERS: Mapping[Sort, tuple[str, ...]] = {
     Sort.SYNC: (*_WORK, "recorded_by"),
     Sort.MEMORY: ("memory_bytes", "address", "device_type", "device_id"),
 }
-_TEXTS: Mapping[Sort, tuple[str, ...]] = {
+TEXTS: Mapping[Sort, tuple[str, ...]] = {
     Sort.OP: ("dims", "types"),
     Sort.RANGE: ("dims", "types"),
     Sort.KERNEL: ("grid", "block"),
@@ -115,6 +115,11 @@ _MAY_BE_COLLECTIVE = (Sort.OP, Sort.KERNEL)
 _NO_ARGS = Args()
 _PROBED = 100  # events of a piece in which ranks are looked for
 _APART, _MOST_RANKS = 1 << 40, 1 << 20  # between the correlation ids of two ranks
+
+
+def sort_of(category: str) -> Sort | None:
+    """Return the sort of events that last by their category, in lower case; None if unknown."""
+    return _LASTING.get(category)
 
 
 @dataclass
@@ -204,6 +209,32 @@ class Tables:
             else:
                 self._add_another(key, members)
 
+    def add_columns(self, sort: Sort, frame: pl.DataFrame) -> None:
+        """Add events of a sort that are columns already, as `table` returns them.
+
+        Columns that are not given are null, and others are ignored.
+        """
+        columns = [
+            (
+                frame[name]
+                if name in frame.columns
+                else pl.Series([None]).new_from_index(0, frame.height)
+            )
+            .cast(dtype)
+            .alias(name)
+            for name, dtype in self._columns(sort, []).schema.items()
+        ]
+        self._parts[sort].append(pl.DataFrame(columns))
+
+    def add_functions(self, frame: pl.DataFrame, names: pl.Series) -> None:
+        """Add calls of Python functions and modules, as columns, under these names."""
+        is_module = names.str.starts_with(_MODULE)
+        self.add_columns(Sort.MODULE, frame.filter(is_module))
+        if self._python:
+            self.add_columns(Sort.PYTHON, frame.filter(~is_module))
+        else:
+            self.functions += int((~is_module).sum())
+
     def _take_ranks(self, events: list[Event]) -> None:
         """Note which process is which rank, and tell calls of one number in several apart."""
         for event in events:
@@ -273,9 +304,9 @@ class Tables:
         }
         if sort in (Sort.FORWARD, Sort.BACKWARD):
             columns["flow"] = integers([event.id for event in events])
-        for name in _INTEGERS.get(sort, ()):
+        for name in INTEGERS.get(sort, ()):
             columns[name] = integers(list(map(attrgetter(name), args)))
-        for name in _TEXTS.get(sort, ()):
+        for name in TEXTS.get(sort, ()):
             texts = [text or None for text in map(bytes, map(attrgetter(name), args))]
             columns[name] = self.texts.numbers(texts)
         if sort in _MAY_BE_COLLECTIVE:
