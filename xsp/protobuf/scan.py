@@ -48,6 +48,10 @@ class Fields:
         """Return some of the fields: those at the places, or where an array is true."""
         return Fields(*(column[which] for column in _columns(self)))
 
+    def numbered(self) -> Fields:
+        """Return the fields as messages of their own, each the number of its place."""
+        return Fields(np.arange(len(self.value)), *_columns(self)[1:])
+
     @classmethod
     def joined(cls, parts: Iterable[Fields]) -> Fields:
         """Return the fields of several in one, in their order."""

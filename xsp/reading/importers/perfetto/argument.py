@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,9 +10,10 @@ import msgspec
 import numpy as np
 import polars as pl
 
-from xsp.protobuf import EIGHT, NUMBER, Fields, Ints, fields, signed
-from xsp.reading.importers.perfetto.packet import Packets
+from xsp.protobuf import BYTES, EIGHT, NO_FIELDS, NUMBER, Fields, Ints, fields, scan, signed
+from xsp.reading.importers.perfetto.packet import Packets, column
 
+_PART = 1 << 20  # arguments whose names are looked at at once
 _DEEP = 32  # values in values in values ...: deeper ones are left out
 
 
@@ -70,22 +71,14 @@ class Arguments:
             wanted: The names.
         """
         self._packets, self._form, self._count = packets, form, count
-        self._places = found
-        inner = packets.scanned(found, "arguments")
-        total = len(found.value)
-        generation = packets.generation[packet[found.message]]
-        names = pl.Series(packets.texts(inner, form.name, total), dtype=pl.String)
-        if form.iid:
-            iids = np.zeros(total, np.int64)
-            own = inner.of(form.iid, NUMBER)
-            iids[own.message] = own.value
-            named, missing = packets.named(form.names, generation, iids)
-            if missing:
-                packets.left["names of arguments that the file does not hold"] += missing
-            names = names.fill_null(named)
-        rows = names.is_in(list(wanted)).fill_null(value=False).to_numpy()
-        self._generation, self._inner = generation, inner
-        known = pl.DataFrame({"name": names, "row": np.arange(total)}).filter(pl.Series(rows))
+        parts = [self._named(found.at(part), packet, wanted) for part in _parts(len(found.value))]
+        places = [own for own, _ in parts]
+        names = pl.Series([], dtype=pl.String) if not parts else pl.concat(x for _, x in parts)
+        self._places = Fields.joined(places) if places else found
+        self._generation = packets.generation[packet[self._places.message]]
+        inner = packets.scanned(self._places.numbered(), "arguments")
+        total = len(self._places.value)
+        known = pl.DataFrame({"name": names, "row": np.arange(total)})
         self._rows: Mapping[str, Ints] = {
             str(name): part["row"].to_numpy() for (name,), part in known.group_by("name")
         }
@@ -97,6 +90,27 @@ class Arguments:
             own = inner.of(number, wire)
             if number:
                 self._kind[own.message], self._value[own.message] = number, own.value
+
+    def _named(self, found: Fields, packet: Ints, wanted: set[str]) -> tuple[Fields, pl.Series]:
+        """Return the arguments that have wanted names, and these."""
+        packets, form, total = self._packets, self._form, len(found.value)
+        generation = packets.generation[packet[found.message]]
+        steps, unnamed = [NO_FIELDS], total
+        damaged = np.zeros(total, np.bool_)
+        for step in scan(packets.data, found.value, found.value + found.size, damaged):
+            steps += [step.of(form.name, BYTES), step.of(form.iid, NUMBER)]
+            unnamed -= sum(len(each.value) for each in steps[-2:])
+            if unnamed <= 0:  # mostly the name is the first field of all
+                break
+        first = Fields.joined(steps)
+        names = pl.Series(packets.texts(first, form.name, total), dtype=pl.String)
+        if form.iid:
+            named, missing = packets.named(form.names, generation, column(first, form.iid, total))
+            if missing:
+                packets.left["names of arguments that the file does not hold"] += missing
+            names = named if names.null_count() == total else names.fill_null(named)
+        kept = names.is_in(list(wanted)).fill_null(value=False)
+        return found.at(kept.to_numpy()), names.filter(kept)
 
     def __contains__(self, name: str) -> bool:
         return name in self._rows
@@ -221,6 +235,7 @@ def _nested(raw: memoryview, deep: int) -> Any:
     return dict(zip(keys, values, strict=False)) if keys else items or result
 
 
-def first_known(columns: Sequence[pl.Series]) -> pl.Series:
-    """Return the first value of each row that is not null."""
-    return pl.select(pl.coalesce(columns)).to_series()
+def _parts(count: int) -> Iterator[slice]:
+    """Yield slices of so many arguments, of which there are millions."""
+    for first in range(0, count, _PART):
+        yield slice(first, first + _PART)

@@ -1,4 +1,4 @@
-"""Tells what slices and stages are, and adds them to the tables that torch.profiler's JSON fills."""
+"""Tells what slices and stages are, and adds them to the tables of torch.profiler's JSON."""
 
 from __future__ import annotations
 
@@ -165,9 +165,10 @@ def _sorts(frame: pl.DataFrame, args: Arguments, begin: Ints) -> pl.Series:
         .when(has["cuda_sync_kind"]).then(pl.lit("cuda_sync"))
         .when(has["cbid"] & name.str.contains("^cu[A-Z]")).then(pl.lit("cuda_driver"))
         .when(has["cbid"]).then(pl.lit("cuda_runtime"))
-        .when(has["Python id"] | name.str.starts_with("nn.Module: ")).then(pl.lit("python_function"))
+        .when(has["Python id"] | name.str.starts_with("nn.M")).then(pl.lit("python_function"))
         .when(name.str.contains(_OVERHEADS)).then(pl.lit("overhead"))
-        .when((has["Ev Idx"] | has["External id"]) & name.str.contains("::")).then(pl.lit("cpu_op"))
+        .when((has["Ev Idx"] | has["External id"]) & name.str.contains("::"))
+        .then(pl.lit("cpu_op"))
     )  # fmt: skip
     category = pl.col("category").replace("", None).replace(_LIKE)
     found = frame.select(pl.coalesce(category, guessed)).to_series()
@@ -294,21 +295,17 @@ def _fragments(
 
 
 def _category(label: str, told: Args) -> str:
+    """Return the category of a slice without one."""
+    by_name = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "cuda": "cuda_runtime",
+               "hip": "cuda_runtime"}  # fmt: skip
     if bytes(told.grid):
         return "kernel"
-    if label.startswith("Memcpy"):
-        return "gpu_memcpy"
-    if label.startswith("Memset"):
-        return "gpu_memset"
+    for start, category in by_name.items():
+        if label.startswith(start):
+            return category
     if told.python_id is not None:
         return "python_function"
-    if re.match(r"cu[A-Z]", label):
-        return "cuda_driver"
-    if re.match(r"(cuda|hip)[A-Z]", label):
-        return "cuda_runtime"
-    if told.stream is not None:
-        return "cuda_sync"
-    return "cpu_op" if "::" in label else _RANGE
+    return "cuda_sync" if told.stream is not None else "cpu_op" if "::" in label else _RANGE
 
 
 def _add_instants(slices: Slices, args: Arguments, tables: Tables) -> dict[str, Any]:

@@ -1,5 +1,4 @@
-"""Splits a file into packets, finds the texts that they name by numbers, and brings times to one
-clock.
+"""Splits a file into packets, finds texts that they name by numbers, and brings times to one clock.
 
 A writer numbers its texts anew whenever it clears its state, so a number means something only
 within a generation: the packets of one writer from one clearing to the next.
@@ -29,15 +28,16 @@ _BUILTIN = 64  # clocks from here on are those of a writer
 _WALL, _BOOT = 1, 6
 # Fields of a packet that hold a number; those of an XPlane file are texts, or have lower numbers.
 _NUMBERS = frozenset({3, 8, 10, 13, 41, 42, 58, 79, 87})
+_DENSE = 1 << 22  # up to here numbers of texts are looked up in an array
 _LEAST = 5  # packets of other files have no field above
 
 Bools = npt.NDArray[np.bool_]
 
 
 def looks_like_packets(head: bytes) -> bool:
-    """Tell whether bytes begin with packets, at least one of which is no message of another kind.
+    r"""Tell whether bytes begin with packets, at least one of which is no message of another kind.
 
-    >>> looks_like_packets(bytes([0x0A, 4, 0x40, 1, 0x50, 1])), looks_like_packets(b"\\n\\x02\\x08\\x01")
+    >>> looks_like_packets(b"\n\x04\x40\x01\x50\x01"), looks_like_packets(b"\n\x02\x08\x01")
     (True, False)
     """
     at, sure = 0, False
@@ -93,15 +93,8 @@ class Packets:
         parts = list(scan(self.data, found.value, found.value + found.size, damaged))
         if damaged.any():
             self.left[f"damaged {what}"] += int(damaged.sum())
-        if not parts:
-            return found.at(np.zeros(0, np.int64))
-        joined = Fields.joined(parts)
-        # Parts hold the first fields of all messages, then the second ones.
-        return joined.at(np.argsort(joined.message, kind="stable"))
-
-    def text(self, begin: int, size: int) -> str:
-        """Return a text of the file."""
-        return self.content[begin : begin + size].decode("utf-8", "replace")
+        # The first fields of all messages, then the second ones: the last of a number is last.
+        return Fields.joined(parts) if parts else found.at(np.zeros(0, np.int64))
 
     @cached_property
     def writer(self) -> Ints:
@@ -114,6 +107,8 @@ class Packets:
         cleared = (column(self.fields, FLAGS, self.count) & 1) | column(
             self.fields, _CLEARED, self.count
         )
+        if not self.count or self.writer.min() == self.writer.max():
+            return np.cumsum(cleared)
         told = pl.DataFrame({"writer": self.writer, "cleared": cleared})
         since = told.select("writer", pl.col("cleared").cum_sum().over("writer").alias("since"))
         key = pl.col("writer") * (since["since"].max() or 0) + pl.col("writer") + pl.col("since")
@@ -123,7 +118,7 @@ class Packets:
     def defaults(self) -> tuple[dict[int, int], dict[int, int]]:
         """Clock, and track, of packets of a generation that tell none."""
         clocks, tracks = {}, {}
-        found = self.fields.of(_DEFAULTS, BYTES)
+        found = in_order(self.fields.of(_DEFAULTS, BYTES))
         for packet, begin, size in zip(found.message, found.value, found.size, strict=True):
             generation = int(self.generation[packet])
             for number, value in fields(self.content[begin : begin + size]):
@@ -142,12 +137,12 @@ class Packets:
         `text` is the second field and `other` the third, where they are texts; `number` is the
         fourth.
         """
-        found = self.scanned(self.fields.of(INTERNED, BYTES), "interned data")
-        packets = self.fields.of(INTERNED, BYTES).message
+        messages = in_order(self.fields.of(INTERNED, BYTES))
+        packets, found = messages.message, self.scanned(messages.numbered(), "interned data")
         result = {}
         for kind in np.unique(found.number).tolist():
-            entries = found.of(kind, BYTES)
-            inner = self.scanned(entries, "interned data")
+            entries = in_order(found.of(kind, BYTES))
+            inner = self.scanned(entries.numbered(), "interned data")
             count = len(entries.value)
             texts = {
                 name: self.texts(inner, number, count)
@@ -189,15 +184,24 @@ class Packets:
             iids: The numbers, 0 for none.
             take: Column of `interned`.
         """
-        asked = pl.DataFrame({"generation": generations, "iid": iids})
         known = self.interned.get(kind)
-        if known is None:
-            known = pl.DataFrame(schema={"generation": pl.Int64, "iid": pl.Int64, take: pl.String})
-        known = known.select(pl.col("generation").cast(pl.Int64), "iid", take)
-        found = asked.select(pl.col("generation").cast(pl.Int64), "iid").join(
-            known, on=["generation", "iid"], how="left", maintain_order="left"
-        )[take]
-        return found, int(((iids != 0) & found.is_null().to_numpy()).sum())
+        if known is None or not known.height:
+            return pl.Series([None], dtype=pl.String).new_from_index(0, len(iids)), int(iids.any())
+        highest, own = int(known["iid"].max()), known["iid"].to_numpy()  # type: ignore[arg-type]
+        if known["generation"].n_unique() == 1 and own.min() > 0 and highest < _DENSE:
+            place = np.full(highest + 2, known.height, np.int64)
+            place[own] = np.arange(known.height)
+            fits = (iids > 0) & (iids <= highest) & (generations == known["generation"][0])
+            texts = known[take].extend_constant(None, 1)
+            found = texts.gather(place[np.where(fits, iids, highest + 1)])
+        else:
+            asked = pl.DataFrame({"generation": generations, "iid": iids})
+            found = asked.join(
+                known.select("generation", "iid", take),
+                on=["generation", "iid"], how="left", maintain_order="left",
+            )[take]  # fmt: skip
+        missing = found.is_null().to_numpy() if found.null_count() else np.zeros(0, np.bool_)
+        return found, int((iids[missing] != 0).sum()) if len(missing) else 0
 
     @cached_property
     def times(self) -> Ints:
@@ -253,7 +257,7 @@ class Packets:
         """Return the snapshots of each clock, by writer, and the number of the main clock."""
         result: dict[tuple[int | None, int], list[tuple[int, int, int, int, int]]] = {}
         main, pending = _BOOT, []
-        found = self.fields.of(SNAPSHOT, BYTES)
+        found = in_order(self.fields.of(SNAPSHOT, BYTES))
         for packet, begin, size in zip(found.message, found.value, found.size, strict=True):
             clocks = {}
             for number, value in fields(self.content[begin : begin + size]):
@@ -284,6 +288,12 @@ def column(found: Fields, number: int, count: int) -> Ints:
     own = found.of(number, NUMBER)
     result[own.message] = own.value
     return result
+
+
+def in_order(found: Fields) -> Fields:
+    """Return fields in the order of their messages."""
+    rises = np.all(found.message[1:] >= found.message[:-1])
+    return found if rises else found.at(np.argsort(found.message, kind="stable"))
 
 
 def read_packets(content: bytes, source: Source, *, cut: bool) -> Packets:
@@ -318,11 +328,17 @@ def _split(content: bytes, *, cut: bool) -> Packets:
         start, tag = at, content[at]
         try:
             if tag == _PACKET:
-                size, begin = varint(content, at + 1, end)
+                # Most packets are shorter than 16 KiB, and there are millions.
+                size, begin = content[at + 1], at + 2
+                if size > 0x7F:
+                    more = content[at + 2]
+                    size, begin = (size & 0x7F) | more << 7, at + 3
+                    if more > 0x7F:
+                        size, begin = varint(content, at + 1, end)
             else:  # a field of a later version, or the end of what is sound
                 number, begin = varint(content, at, end)
                 size, begin = varint(content, begin, end) if number & 7 == BYTES else (end, begin)
-        except ValueError:
+        except (ValueError, IndexError):
             cut = True
             break
         at = begin + size
@@ -344,7 +360,7 @@ def _split(content: bytes, *, cut: bool) -> Packets:
 def _unpacked(packets: Packets, source: Source) -> tuple[bytes, Counter[str]]:
     """Return the content of a file without compression, and what of it is damaged."""
     left = Counter(packets.left)
-    packed = packets.fields.of(_PACKED, BYTES)
+    packed = in_order(packets.fields.of(_PACKED, BYTES))
     places = zip(packed.value.tolist(), packed.size.tolist(), strict=True)
     compressed = dict(zip(packed.message.tolist(), places, strict=True))
     parts: list[bytes] = []

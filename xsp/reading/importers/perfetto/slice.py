@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from xsp.protobuf import BYTES, EIGHT, NUMBER, Fields, Ints, fields
-from xsp.reading.importers.perfetto.packet import DESCRIPTOR, EVENT, Packets, column
+from xsp.reading.importers.perfetto.packet import DESCRIPTOR, EVENT, Packets, column, in_order
 
 _BEGIN, _END, _INSTANT, _COUNTER, _STATE = 1, 2, 3, 4, 5
 # Types of older events by their phase, a character; 6 stands for a slice with its duration.
@@ -54,16 +54,16 @@ class Slices:
     open_since: int = 0
 
     def __post_init__(self) -> None:
-        messages = self.packets.fields.of(EVENT, BYTES)
+        messages = in_order(self.packets.fields.of(EVENT, BYTES))
         self.packet = messages.message
-        self.fields = self.packets.scanned(messages, "events")
+        self.fields = self.packets.scanned(messages.numbered(), "events")
         self.count = len(self.packet)
 
     @cached_property
     def tracks(self) -> dict[int, Track]:
         """The tracks, by their numbers."""
         found: dict[int, Track] = {}
-        told = self.packets.fields.of(DESCRIPTOR, BYTES)
+        told = in_order(self.packets.fields.of(DESCRIPTOR, BYTES))
         content = self.packets.content
         for begin, size in zip(told.value.tolist(), told.size.tolist(), strict=True):
             try:
@@ -135,8 +135,8 @@ class Slices:
 
     @cached_property
     def _legacy(self) -> tuple[Fields, Fields]:
-        messages = self.fields.of(_LEGACY, BYTES)
-        return messages, self.packets.scanned(messages, "events")
+        messages = in_order(self.fields.of(_LEGACY, BYTES))
+        return messages, self.packets.scanned(messages.numbered(), "events")
 
     @cached_property
     def time_ns(self) -> Ints:
@@ -169,7 +169,7 @@ class Slices:
 
     @cached_property
     def paired(self) -> tuple[Ints, Ints, Ints]:
-        """The event that begins each slice, the event that ends it (-1: none), and its end in ns."""
+        """The events that begin and end each slice (-1: none), and its end in ns."""
         begins, ends = (np.flatnonzero(self.type == kind) for kind in (_BEGIN, _END))
         kept = np.concatenate([begins, ends])
         matched = self._written_in_pairs(np.sort(kept))
@@ -195,7 +195,7 @@ class Slices:
         return rows, self.time_ns[rows] + lasted[rows] * 1000
 
     def _written_in_pairs(self, events: Ints) -> Ints:
-        """Return pairs of begin and end in runs of begins with as many ends of the same tracks behind.
+        """Return pairs in runs of begins with as many ends, of the same tracks, behind.
 
         A writer that knows the ends writes `begin, end`, or all begins and then all ends. Where
         the times of a run do not rise, it is no record of what happened one after the other, in
@@ -265,6 +265,6 @@ class Slices:
     @cached_property
     def started(self) -> tuple[Ints, Ints]:
         """Events, and the number of a render stage that each started."""
-        own = self.fields.of(_CORRELATION, BYTES)
-        inner = self.packets.scanned(own, "correlations").of(1, NUMBER)
+        own = in_order(self.fields.of(_CORRELATION, BYTES))
+        inner = self.packets.scanned(own.numbered(), "correlations").of(1, NUMBER)
         return own.message[inner.message], inner.value

@@ -10,7 +10,7 @@ import polars as pl
 
 from xsp.protobuf import BYTES, Ints, fields
 from xsp.reading.importers.perfetto.argument import ARGUMENT, EXTRA, Arguments
-from xsp.reading.importers.perfetto.packet import STAGE, Packets, column
+from xsp.reading.importers.perfetto.packet import STAGE, Packets, column, in_order
 
 _NAMES, _CONTEXTS, _SPECIFICATIONS, _KERNELS = 2, 23, 24, 1000  # fields of interned data
 _STREAM = re.compile(r"stream\D*(\d{1,18})", re.IGNORECASE)
@@ -31,15 +31,16 @@ class Stages:
 
     def __init__(self, packets: Packets) -> None:
         self._packets = packets
-        messages = packets.fields.of(STAGE, BYTES)
-        self.packet, self._fields = messages.message, packets.scanned(messages, "render stages")
+        messages = in_order(packets.fields.of(STAGE, BYTES))
+        self.packet = messages.message
+        self._fields = packets.scanned(messages.numbered(), "render stages")
         self.count = len(self.packet)
         self.number = self._column(1)
         self.start_ns = packets.times[self.packet]
         self.end_ns = self.start_ns + self._column(2)
         self.gpu = self._column(11)
-        self._launch = self._fields.of(21, BYTES)
-        self._launched = packets.scanned(self._launch, "launches")
+        self._launch = in_order(self._fields.of(21, BYTES))
+        self._launched = packets.scanned(self._launch.numbered(), "launches")
 
     def _column(self, number: int) -> Ints:
         return column(self._fields, number, self.count)
