@@ -269,8 +269,9 @@ class Trace:
         Args:
             destination: `http://host:4318` or `https://…`; None for the endpoint of the
                 `OTEL_EXPORTER_OTLP_*` variables, or without these a Jaeger on this machine; a
-                file that ends in `.otlp.json`, `.perfetto.json`, `.speedscope.json`, `.folded`
-                (stacks for flame graphs) or `.parquet`; a folder that ends in `.ctf` (Trace
+                file that ends in `.pftrace` or `.pftrace.gz` (Perfetto), `.perfetto.json`,
+                `.otlp.json`, `.speedscope.json`, `.folded` (stacks for flame graphs) or
+                `.parquet`; a folder that ends in `.ctf` (Trace
                 Compass); or an OpenTelemetry `SpanExporter`.
                 Headers, certificates, compression and timeout come from the variables.
             max_spans: Most spans exported; to keep the limit deeper levels are cut, and

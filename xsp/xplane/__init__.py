@@ -1,9 +1,9 @@
 """Reads XPlane files of TensorFlow's and JAX's profiler as frames of events.
 
 The file is an XSpace: planes (a host, a device) of lines (a thread, a stream) of events.
-`wire` reads protobuf's fields, `scan` those of a million messages at once; `space` finds planes,
-`plane` their lines, `kind` and `stat` what numbers mean, and `event` makes frames of events. `hlo`
-decodes programs of XLA that a file holds, and `dataflow` finds whose outputs an operator takes.
+`space` finds planes, `plane` their lines, `kind` and `stat` what numbers mean, and `event` makes
+frames of events. `hlo` decodes programs of XLA that a file holds, and `dataflow` finds whose
+outputs an operator takes.
 
     space = read_space(path.read_bytes())
     host = space.plane("/host:CPU")

@@ -37,7 +37,8 @@ FILES are a trace that xsp saved, or recordings of other tools (see xsp import).
 DESTINATION is one of
   http://HOST:4318         OTLP over HTTP; https:// with TLS
   NAME.otlp.json           OTLP in JSON, for the Jaeger UI's upload
-  NAME.perfetto.json       for ui.perfetto.dev and chrome://tracing
+  NAME.pftrace             for ui.perfetto.dev, also NAME.pftrace.gz
+  NAME.perfetto.json       for viewers of Chrome's JSON
   NAME.ctf                 a folder for Trace Compass and babeltrace2
   NAME.speedscope.json     for speedscope.app: a profile per thread and stream
   NAME.folded              stacks with ns, for flamegraph.pl, inferno and others
@@ -54,7 +55,7 @@ _EXPORT_EPILOG = """\b
 Examples:
   xsp export resnet50.xsp                                   to Jaeger on this machine
   xsp export resnet50.xsp --to http://jaeger:4318 --typical-runs
-  xsp export resnet50.xsp --to resnet50.perfetto.json
+  xsp export resnet50.xsp --to resnet50.pftrace
   xsp export resnet50.xsp --to resnet50.folded && flamegraph.pl resnet50.folded
   xsp export gpt2.xsp --max-spans 10000
 """

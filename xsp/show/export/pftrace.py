@@ -14,7 +14,7 @@ import gzip
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import polars as pl
@@ -189,7 +189,7 @@ def write_pftrace(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]
 def write_packed(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
     """Write a trace in Perfetto's own format, compressed by gzip."""
     with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed:
-        write_pftrace(reduced, metadata, packed)
+        write_pftrace(reduced, metadata, cast("IO[bytes]", packed))
 
 
 class _Writer:
@@ -199,7 +199,8 @@ class _Writer:
         self._spans = reduced.spans.with_row_index("row")
         self._model = label.whole(reduced.spans)
         self._subject = str(metadata.get("name") or "")
-        self._origin_ns = min([0, *self._spans["start_ns"].head(1), self._spans["start_ns"].min()])  # type: ignore[list-item, type-var]
+        first: Any = self._spans["start_ns"].min()
+        self._origin_ns = min(0, first or 0)
         self._texts = {
             number: _Texts(number)
             for number in (_CATEGORIES, _NAMES, _KEYS, _VALUES, _KERNELS, _TERM_NAMES)

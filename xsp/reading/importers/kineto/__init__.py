@@ -7,11 +7,11 @@ nesting and times tell. `step` finds the steps, `origin` where the file was reco
 checks it. `perfetto` fills the same tables from another format.
 """
 
-from xsp.reading.importers.kineto.event import Args, Event
+from xsp.reading.importers.kineto.event import Args
 from xsp.reading.importers.kineto.importer import Facts, Kineto, recordings
-from xsp.reading.importers.kineto.table import COLLECTIVE, INTEGERS, TEXTS, Sort, Tables, sort_of
+from xsp.reading.importers.kineto.table import COLLECTIVE, INTEGERS, Sort, Tables, sort_of
 
 __all__ = [
-    "COLLECTIVE", "INTEGERS", "TEXTS", "Args", "Event", "Facts", "Kineto", "Sort", "Tables",
+    "COLLECTIVE", "INTEGERS", "Args", "Facts", "Kineto", "Sort", "Tables",
     "recordings", "sort_of",
 ]  # fmt: skip

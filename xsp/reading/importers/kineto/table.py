@@ -94,7 +94,7 @@ INTEGERS: Mapping[Sort, tuple[str, ...]] = {
     Sort.SYNC: (*_WORK, "recorded_by"),
     Sort.MEMORY: ("memory_bytes", "address", "device_type", "device_id"),
 }
-TEXTS: Mapping[Sort, tuple[str, ...]] = {
+_TEXTS: Mapping[Sort, tuple[str, ...]] = {
     Sort.OP: ("dims", "types"),
     Sort.RANGE: ("dims", "types"),
     Sort.KERNEL: ("grid", "block"),
@@ -306,7 +306,7 @@ class Tables:
             columns["flow"] = integers([event.id for event in events])
         for name in INTEGERS.get(sort, ()):
             columns[name] = integers(list(map(attrgetter(name), args)))
-        for name in TEXTS.get(sort, ()):
+        for name in _TEXTS.get(sort, ()):
             texts = [text or None for text in map(bytes, map(attrgetter(name), args))]
             columns[name] = self.texts.numbers(texts)
         if sort in _MAY_BE_COLLECTIVE:

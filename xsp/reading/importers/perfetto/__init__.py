@@ -16,7 +16,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
-from xsp.protobuf import BYTES, fields
+from xsp.protobuf import BYTES
 from xsp.reading.importers.kineto import Facts, Tables, recordings
 from xsp.reading.importers.perfetto.kind import add_slices
 from xsp.reading.importers.perfetto.own import own_rows
@@ -72,9 +72,9 @@ class Perfetto:
         if "xsp.format" in about:
             return (_own(slices, stages, about),)
         tables = Tables(python=False)
-        tool, metadata = add_slices(slices, stages, tables)
+        tool = add_slices(slices, stages, tables)
         _count_unread(packets, slices, tables.strange)
-        found = tuple(recordings(tables, Facts(metadata, packets.cut), source))
+        found = tuple(recordings(tables, Facts({}, packets.cut), source))
         if not any(each.rows.height or each.roots.height for each in found):
             said = f" ({listed(tables.strange)})" if tables.strange else ""
             raise TraceFormatError(
@@ -128,17 +128,14 @@ def _described(found: Recording, packets: Packets, tool: str) -> Recording:
 
 def _attributes(packets: Packets) -> dict[str, str]:
     """Return what the file says of itself, by key."""
-    found = {}
-    told = packets.fields.of(ATTRIBUTES, BYTES)
-    for begin, size in zip(told.value.tolist(), told.size.tolist(), strict=True):
-        for number, entry in fields(packets.content[begin : begin + size]):
-            if number == 1 and not isinstance(entry, int):
-                parts = dict(fields(entry))
-                key, value = (parts.get(each) for each in (1, 3))
-                if key is not None and value is not None:
-                    found[bytes(key).decode("utf-8", "replace")] = bytes(value).decode(
-                        "utf-8", "replace"
-                    )
+    found: dict[str, str] = {}
+    for _, entries in packets.messages(packets.fields.of(ATTRIBUTES, BYTES), "attributes"):
+        for entry in (entry for number, entry in entries if number == 1):
+            parts = dict(packets.message(entry, "attributes"))
+            key, value = (parts.get(each) for each in (1, 3))
+            if isinstance(key, memoryview) and isinstance(value, memoryview):
+                text = bytes(value).decode("utf-8", "replace")
+                found[bytes(key).decode("utf-8", "replace")] = text
     return found
 
 

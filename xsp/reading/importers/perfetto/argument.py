@@ -173,7 +173,8 @@ class Arguments:
 
     def _decoded(self, raw: bytes | memoryview, generation: int, deep: int) -> Any:
         """Return the value in an argument; a list, a mapping, a number or a text."""
-        form, items, entries, result = self._form, list[Any](), dict[str, Any](), None
+        form, items, entries = self._form, list[Any](), dict[str, Any]()
+        result: Any = None
         try:
             for number, value in fields(raw):
                 if isinstance(value, int):
@@ -191,14 +192,12 @@ class Arguments:
                     entries[self._key(value, generation)] = self._decoded(
                         value, generation, deep - 1
                     )
-                elif form.nested and number == 8:
-                    result = _nested(value, deep)
         except ValueError:
             return None
         return items or entries or result
 
     def _key(self, raw: memoryview, generation: int) -> str:
-        told = dict(fields(raw))
+        told = dict(self._packets.message(raw, "arguments"))
         name, iid = told.get(self._form.name), told.get(self._form.iid)
         if name is not None and not isinstance(name, int):
             return bytes(name).decode("utf-8", "replace")
@@ -215,27 +214,7 @@ class Arguments:
         return found
 
 
-def _nested(raw: memoryview, deep: int) -> Any:
-    """Return the value of a message `NestedValue`, as older writers have it."""
-    keys: list[str] = []
-    values: list[Any] = []
-    items: list[Any] = []
-    result: Any = None
-    for number, value in fields(raw):
-        if number in (3, 4) and deep and not isinstance(value, int):
-            (values if number == 3 else items).append(_nested(value, deep - 1))
-        elif number == 2 and not isinstance(value, int):
-            keys.append(bytes(value).decode("utf-8", "replace"))
-        elif number == 8 and not isinstance(value, int):
-            result = bytes(value).decode("utf-8", "replace")
-        elif number in (5, 7) and isinstance(value, int):
-            result = signed(value)
-        elif number == 6 and isinstance(value, int):
-            result = float(np.array([value], np.uint64).view(np.float64)[0])
-    return dict(zip(keys, values, strict=False)) if keys else items or result
-
-
-def _parts(count: int) -> Iterator[slice]:
-    """Yield slices of so many arguments, of which there are millions."""
+def _parts(count: int) -> Iterator[Ints]:
+    """Yield the places of so many arguments, of which there are millions, in pieces."""
     for first in range(0, count, _PART):
-        yield slice(first, first + _PART)
+        yield np.arange(first, min(first + _PART, count))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +14,6 @@ from xsp.reading.importers.kineto import (
     COLLECTIVE,
     INTEGERS,
     Args,
-    Event,
     Sort,
     Tables,
     sort_of,
@@ -57,9 +54,6 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
 _AXES = {each: tuple(f"{each}_{axis}" for axis in "xyz") for each in ("grid", "block")}
 _SHARED = ("shared_mem_static", "shared_mem_dynamic")
 _HINTS = (
-    "metadata",
-    "correlation_id",
-    "properties",
     "tid",
     "agent",
     "dst_agent",
@@ -81,17 +75,15 @@ _TIED = (*_ON_DEVICE, "cuda_runtime", "cuda_driver")
 _BY_FLOW, _BY_STAGE = 1 << 42, 1 << 43  # from where on correlation ids are given here
 _RANGE = "user_annotation"
 _NUMBER = re.compile(r"(\d{1,9})$")
-_FRAGMENT = msgspec.json.Decoder(Args)
 
 
-def add_slices(slices: Slices, stages: Stages, tables: Tables) -> tuple[str, dict[str, Any]]:
+def add_slices(slices: Slices, stages: Stages, tables: Tables) -> str:
     """Add slices, instants and render stages to the tables of torch.profiler's JSON.
 
     What is none of the sorts that these have is counted there.
 
     Returns:
-        The tool that wrote the file, empty if that cannot be told; and what the file says of
-        itself, as torch.profiler's JSON does.
+        The tool that wrote the file, empty if that cannot be told.
     """
     args = Arguments(
         slices.packets, slices.fields.of(4, BYTES), slices.packet, slices.count, ANNOTATION, _WANTED
@@ -109,9 +101,7 @@ def add_slices(slices: Slices, stages: Stages, tables: Tables) -> tuple[str, dic
     frame = frame.with_columns(sort=_sorts(frame, args, begin))
     frame = _adapted(frame, args, begin)
     frame, of_stage = _tied(frame, slices, begin)
-    metadata = _add_instants(slices, args, tables)
-    if "metadata" in args:
-        frame, begin = _fragments(frame, args, begin, tables)
+    _add_instants(slices, args, tables)
     for name in ("dims", "types", "grid", "block"):
         if _KEYS[name] in args:
             texts = args.json(_KEYS[name])
@@ -123,7 +113,7 @@ def add_slices(slices: Slices, stages: Stages, tables: Tables) -> tuple[str, dic
     if stages.count:
         _add_stages(stages, of_stage, tables)
         tool = tool or ("torch.profiler" if "cpu_op" in said else "")
-    return tool, metadata
+    return tool
 
 
 def _placed(slices: Slices, begin: Ints) -> pl.DataFrame:
@@ -204,8 +194,8 @@ def _adapted(frame: pl.DataFrame, args: Arguments, begin: Ints) -> pl.DataFrame:
     for name in ("agent", "dst_agent"):
         if name in args:
             texts = pl.Series(args.values(name), dtype=pl.String, strict=False).gather(begin)
-            told = {text: _NUMBER.search(text) for text in texts.unique().drop_nulls().to_list()}
-            known = {text: int(match[1]) for text, match in told.items() if match}
+            found = {text: _NUMBER.search(text) for text in texts.unique().drop_nulls().to_list()}
+            known = {text: int(match[1]) for text, match in found.items() if match}
             number = texts.replace_strict(known, default=None, return_dtype=pl.Int64)
             frame = frame.with_columns(pl.coalesce("device", number).alias("device"))
     return frame
@@ -263,53 +253,8 @@ def _collectives(args: Arguments, begin: Ints, tables: Tables) -> pl.Series:
     )
 
 
-def _fragments(
-    frame: pl.DataFrame, args: Arguments, begin: Ints, tables: Tables
-) -> tuple[pl.DataFrame, Ints]:
-    """Add slices whose arguments are one text of JSON, as Kineto's own builder writes them.
-
-    The text is the inside of an object. Returns the other slices, and their events.
-    """
-    texts = args.values("metadata")
-    correlation = args.integers("correlation_id").to_list()
-    events, others = [], []
-    rows = frame.select("label", "start_ns", "end_ns", "pid", "tid").iter_rows()
-    for row, (event, (label, start, end, pid, tid)) in enumerate(
-        zip(begin.tolist(), rows, strict=True)
-    ):
-        text = texts[event]
-        try:
-            told = _FRAGMENT.decode(f"{{{text}}}") if isinstance(text, str) else None
-        except msgspec.MsgspecError:
-            told = None
-        if told is None:
-            others.append(row)
-            continue
-        if told.correlation is None:
-            told.correlation = correlation[event]
-        times = [msgspec.Raw(b"%d.%03d" % divmod(each, 1000)) for each in (start, end - start)]
-        category = _category(label, told)
-        events.append(Event("X", category, label, pid, tid, *times, None, told))
-    tables.add(events)
-    return frame[others], begin[others]
-
-
-def _category(label: str, told: Args) -> str:
-    """Return the category of a slice without one."""
-    by_name = {"Memcpy": "gpu_memcpy", "Memset": "gpu_memset", "cuda": "cuda_runtime",
-               "hip": "cuda_runtime"}  # fmt: skip
-    if bytes(told.grid):
-        return "kernel"
-    for start, category in by_name.items():
-        if label.startswith(start):
-            return category
-    if told.python_id is not None:
-        return "python_function"
-    return "cuda_sync" if told.stream is not None else "cpu_op" if "::" in label else _RANGE
-
-
-def _add_instants(slices: Slices, args: Arguments, tables: Tables) -> dict[str, Any]:
-    """Add allocations to the tables, count other instants, and return what they say of the file."""
+def _add_instants(slices: Slices, args: Arguments, tables: Tables) -> None:
+    """Add allocations to the tables, and count other instants."""
     rows = slices.instants
     names = slices.name.gather(rows).fill_null("")
     is_memory = names == "[memory]"
@@ -321,16 +266,9 @@ def _add_instants(slices: Slices, args: Arguments, tables: Tables) -> dict[str, 
             start_ns=slices.time_ns[memory],
         )
         tables.add_columns(Sort.MEMORY, frame)
-    metadata: dict[str, Any] = {}
     others = len(rows) - len(memory)
-    for event in rows[(names == "device_properties").to_numpy()].tolist():
-        try:
-            metadata["deviceProperties"] = json.loads(args.values("properties")[event])
-        except (TypeError, ValueError):
-            tables.strange["properties of devices that are no JSON"] += 1
     if others:
         tables.strange["instant events"] += others
-    return metadata
 
 
 def _add(frame: pl.DataFrame, tables: Tables) -> None:

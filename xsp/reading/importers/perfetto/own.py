@@ -45,9 +45,7 @@ def own_rows(slices: Slices, stages: Stages) -> tuple[SpanRows, SpanRows, int]:
         registers=launch.integers("registers_per_thread"),
         grid=_sizes(stages, 1),
         block=_sizes(stages, 2),
-        full_name=pl.select(
-            pl.when(stages.sort == Kind.KERNEL.value).then(stages.name)
-        ).to_series(),
+        full_name=stages.kernel,
     )
     found = pl.concat([spans, device], how="diagonal").filter(
         pl.col("kind").is_in(_KINDS), pl.col("span").is_not_null()

@@ -8,15 +8,28 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from xsp.errors import TraceFormatError
-from xsp.protobuf import BYTES, NO_FIELDS, NUMBER, PADDING, Fields, Ints, fields, scan, varint
+from xsp.protobuf import (
+    BYTES,
+    NO_FIELDS,
+    NUMBER,
+    PADDING,
+    Fields,
+    Ints,
+    fields,
+    scan,
+    signed,
+    varint,
+)
 from xsp.reading.importers.source import Source
 
 # Numbers of fields of a packet.
@@ -96,6 +109,24 @@ class Packets:
         # The first fields of all messages, then the second ones: the last of a number is last.
         return Fields.joined(parts) if parts else found.at(np.zeros(0, np.int64))
 
+    def message(self, raw: bytes | memoryview, what: str) -> list[tuple[int, int | memoryview]]:
+        """Return the fields of a message up to damage, which is counted by name."""
+        found: list[tuple[int, int | memoryview]] = []
+        try:
+            found.extend(fields(raw))
+        except ValueError:
+            self.left[f"damaged {what}"] += 1
+        return found
+
+    def messages(self, found: Fields, what: str) -> Iterator[tuple[int, list[tuple[int, Any]]]]:
+        """Yield the number and the fields of each message, in the order of the numbers."""
+        places = in_order(found)
+        each = zip(
+            places.message.tolist(), places.value.tolist(), places.size.tolist(), strict=True
+        )
+        for number, begin, size in each:
+            yield number, self.message(self.content[begin : begin + size], what)
+
     @cached_property
     def writer(self) -> Ints:
         """Number of the writer of each packet; 0 where none is told."""
@@ -118,16 +149,15 @@ class Packets:
     def defaults(self) -> tuple[dict[int, int], dict[int, int]]:
         """Clock, and track, of packets of a generation that tell none."""
         clocks, tracks = {}, {}
-        found = in_order(self.fields.of(_DEFAULTS, BYTES))
-        for packet, begin, size in zip(found.message, found.value, found.size, strict=True):
+        for packet, told in self.messages(self.fields.of(_DEFAULTS, BYTES), "defaults"):
             generation = int(self.generation[packet])
-            for number, value in fields(self.content[begin : begin + size]):
+            for number, value in told:
                 if number == _CLOCK and isinstance(value, int):
-                    clocks[generation] = value
+                    clocks[generation] = signed(value)
                 elif number == EVENT and not isinstance(value, int):
-                    own = dict(fields(value)).get(11)
+                    own = dict(self.message(value, "defaults")).get(11)
                     if isinstance(own, int):
-                        tracks[generation] = own
+                        tracks[generation] = signed(own)
         return clocks, tracks
 
     @cached_property
@@ -257,16 +287,17 @@ class Packets:
         """Return the snapshots of each clock, by writer, and the number of the main clock."""
         result: dict[tuple[int | None, int], list[tuple[int, int, int, int, int]]] = {}
         main, pending = _BOOT, []
-        found = in_order(self.fields.of(SNAPSHOT, BYTES))
-        for packet, begin, size in zip(found.message, found.value, found.size, strict=True):
+        for packet, told in self.messages(self.fields.of(SNAPSHOT, BYTES), "snapshots of clocks"):
             clocks = {}
-            for number, value in fields(self.content[begin : begin + size]):
+            for number, value in told:
                 if number == 2 and isinstance(value, int):
                     main = value
                 elif number == 1 and not isinstance(value, int):
-                    told = {key: each for key, each in fields(value) if isinstance(each, int)}
-                    clocks[told.get(1, 0)] = told.get(2, 0), told.get(4) or 1, told.get(3, 0)
-            pending.append((int(packet), clocks))
+                    clock = {key: each for key, each in self.message(value, "snapshots of clocks")
+                             if isinstance(each, int)}  # fmt: skip
+                    at, unit, differs = (signed(clock.get(key, 0)) for key in (2, 4, 3))
+                    clocks[signed(clock.get(1, 0))] = at, unit or 1, differs
+            pending.append((packet, clocks))
         for packet, clocks in pending:
             if main not in clocks:
                 continue
@@ -323,7 +354,8 @@ def read_packets(content: bytes, source: Source, *, cut: bool) -> Packets:
 
 
 def _split(content: bytes, *, cut: bool) -> Packets:
-    starts, begins, ends, at, end = [], [], [], 0, len(content)
+    starts, begins, ends = list[int](), list[int](), list[int]()
+    at, end = 0, len(content)
     while at < end:
         start, tag = at, content[at]
         try:
@@ -349,10 +381,10 @@ def _split(content: bytes, *, cut: bool) -> Packets:
             starts.append(start)
             begins.append(begin)
             ends.append(at)
-    begin, bounds = np.array(begins, np.int64), np.array([starts, ends], np.int64)
-    number = np.arange(len(begins))
+    inner, bounds = np.array(begins, np.int64), np.array([starts, ends], np.int64)
+    places = np.arange(len(begins))
     packets = Packets(content + bytes(PADDING), NO_FIELDS, len(begins), cut, bounds)
-    whole = Fields(number, number, number, begin, bounds[1] - begin)
+    whole = Fields(places, places, places, inner, bounds[1] - inner)
     packets.fields = packets.scanned(whole, "packets")
     return packets
 

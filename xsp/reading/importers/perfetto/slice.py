@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from xsp.protobuf import BYTES, EIGHT, NUMBER, Fields, Ints, fields
+from xsp.protobuf import BYTES, EIGHT, NUMBER, Fields, Ints, signed
 from xsp.reading.importers.perfetto.packet import DESCRIPTOR, EVENT, Packets, column, in_order
 
 _BEGIN, _END, _INSTANT, _COUNTER, _STATE = 1, 2, 3, 4, 5
@@ -17,6 +16,7 @@ _BEGIN, _END, _INSTANT, _COUNTER, _STATE = 1, 2, 3, 4, 5
 _PHASES = {ord("B"): _BEGIN, ord("E"): _END, ord("X"): 6, ord("I"): _INSTANT, ord("i"): _INSTANT}
 _CATEGORIES, _NAMES = 1, 2  # fields of interned data
 _ANNOTATIONS, _LEGACY, _CORRELATION = 4, 6, 3000
+_TRACKS = "descriptions of tracks"
 _FLOWS = ((36, NUMBER), (47, EIGHT), (42, NUMBER), (48, EIGHT))
 
 
@@ -29,14 +29,12 @@ class Track:
         name: Name of the track, or of its thread or process.
         pid: Number of its process, None if it is not told.
         tid: Number of its thread, None if it is none.
-        counter: Whether it has values of a counter.
     """
 
     parent: int = 0
     name: str = ""
     pid: int | None = None
     tid: int | None = None
-    counter: bool = False
 
 
 @dataclass
@@ -63,34 +61,27 @@ class Slices:
     def tracks(self) -> dict[int, Track]:
         """The tracks, by their numbers."""
         found: dict[int, Track] = {}
-        told = in_order(self.packets.fields.of(DESCRIPTOR, BYTES))
-        content = self.packets.content
-        for begin, size in zip(told.value.tolist(), told.size.tolist(), strict=True):
-            try:
-                parts: list[Any] = list(fields(content[begin : begin + size]))
-                number = next((value for key, value in parts if key == 1), 0)
-                track = found.setdefault(number, Track())
-                for key, value in parts:
+        told = self.packets.fields.of(DESCRIPTOR, BYTES)
+        for _, parts in self.packets.messages(told, _TRACKS):
+            numbers = {key: signed(value) for key, value in parts if isinstance(value, int)}
+            track = found.setdefault(numbers.get(1, 0), Track())
+            track.parent = numbers.get(5, track.parent)
+            for key, value in parts:
+                if not isinstance(value, int):
                     self._describe(track, key, value)
-            except (ValueError, TypeError):
-                self.packets.left["damaged descriptions of tracks"] += 1
         return found
 
-    def _describe(self, track: Track, key: int, value: Any) -> None:
-        if key == 5:
-            track.parent = int(value)
-        elif key in (2, 10, 13):
+    def _describe(self, track: Track, key: int, value: memoryview) -> None:
+        if key in (2, 10, 13):
             track.name = bytes(value).decode("utf-8", "replace")
         elif key in (3, 4):
-            told = dict(fields(value))
-            track.pid = int(told.get(1, 0))  # type: ignore[arg-type]
-            name = told.get(6 if key == 3 else 5)
-            if name is not None and not track.name:
-                track.name = bytes(name).decode("utf-8", "replace")  # type: ignore[arg-type]
-            if key == 4:
-                track.tid = int(told.get(2, 0))  # type: ignore[arg-type]
-        elif key == 8:
-            track.counter = True
+            told = dict(self.packets.message(value, _TRACKS))
+            pid, tid, name = told.get(1), told.get(2), told.get(6 if key == 3 else 5)
+            track.pid = signed(pid) if isinstance(pid, int) else track.pid
+            if key == 4 and isinstance(tid, int):
+                track.tid = signed(tid)
+            if isinstance(name, memoryview) and not track.name:
+                track.name = bytes(name).decode("utf-8", "replace")
 
     def place(self, number: int) -> tuple[int | None, int, str]:
         """Return process, thread and name of a track: those of the nearest track around with both.
@@ -118,7 +109,7 @@ class Slices:
         usual = self.packets.defaults[1]
         if usual:
             lookup = np.zeros(int(self.packets.generation.max()) + 1, np.int64)
-            lookup[list(usual)] = np.array(list(usual.values()), np.uint64).view(np.int64)
+            lookup[list(usual)] = list(usual.values())
             told = np.where(told == 0, lookup[self.packets.generation[self.packet]], told)
         return told
 

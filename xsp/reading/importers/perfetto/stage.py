@@ -8,7 +8,7 @@ from functools import cached_property
 import msgspec
 import polars as pl
 
-from xsp.protobuf import BYTES, Ints, fields
+from xsp.protobuf import BYTES, Ints
 from xsp.reading.importers.perfetto.argument import ARGUMENT, EXTRA, Arguments
 from xsp.reading.importers.perfetto.packet import STAGE, Packets, column, in_order
 
@@ -75,19 +75,21 @@ class Stages:
         ).to_series()
 
     @cached_property
+    def kernel(self) -> pl.Series:
+        """Name of the kernel of each stage with arguments and types, null if it is not told."""
+        return self._named(_KERNELS, 19, "other").fill_null(self._named(_KERNELS, 19))
+
+    @cached_property
     def name(self) -> pl.Series:
         """Name of each stage: that of the kernel, of the event, or of the kind of stage."""
-        own = pl.Series(self._packets.texts(self._fields, 17, self.count), dtype=pl.String)
-        kernel = self._named(_KERNELS, 19, "other").fill_null(self._named(_KERNELS, 19))
-        stage = self._named(_SPECIFICATIONS, 14).fill_null("GPU stage")
-        names = own.fill_null(self._named(_NAMES, 20))
-        return kernel.fill_null(names).fill_null(stage)
+        return self.kernel.fill_null(self.label)
 
     @cached_property
     def label(self) -> pl.Series:
         """Name of each stage as it is drawn."""
         own = pl.Series(self._packets.texts(self._fields, 17, self.count), dtype=pl.String)
-        return own.fill_null(self._named(_NAMES, 20)).fill_null(self.name)
+        stage = self._named(_SPECIFICATIONS, 14).fill_null("GPU stage")
+        return own.fill_null(self._named(_NAMES, 20)).fill_null(stage)
 
     @cached_property
     def stream(self) -> pl.Series:
@@ -108,8 +110,9 @@ class Stages:
         for stage, begin, size in places:
             raw = self._packets.content[begin : begin + size]
             if raw not in known:
-                axes = dict(fields(raw))
-                known[raw] = msgspec.json.encode([axes.get(axis, 1) for axis in (1, 2, 3)])
+                axes = dict(self._packets.message(raw, "sizes"))
+                sizes = [axes.get(axis, 1) for axis in (1, 2, 3)]
+                known[raw] = msgspec.json.encode([s if isinstance(s, int) else 1 for s in sizes])
             result[stage] = known[raw]
         return result
 
