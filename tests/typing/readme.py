@@ -92,7 +92,7 @@ for image in images:
 print(profiler.trace)
 
 trace.export()  # Jaeger here, or what OTEL_EXPORTER_OTLP_ENDPOINT says
-trace.export("model.perfetto.json")  # ui.perfetto.dev; .otlp.json, .parquet alike
+trace.export("model.pftrace")  # ui.perfetto.dev; .perfetto.json, .otlp.json, .parquet alike
 trace.export("model.speedscope.json")  # speedscope.app; .folded for other flame graphs
 trace.export("model.ctf")  # a folder for Trace Compass
 trace.export(exporter)  # any OpenTelemetry SpanExporter
