@@ -21,6 +21,7 @@ from xsp.warning import TraceWarning
 GROUP = "xsp.importers"
 
 _SQLITE = b"SQLite format 3\0"
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _MOST_TABLES = 8  # of a database that are named
 # Reports in formats of their vendors' own, and what makes files of them that can be read.
 _EXPORTED = {
@@ -122,6 +123,8 @@ def _described(source: Source, head: bytes) -> str:
         return f"is an SQLite database {_tables(source)}"
     if head.lstrip()[:1] in (b"{", b"["):
         return f"is JSON that begins with {printable(_text(head.lstrip()[:60]))}"
+    if head.startswith(_ZSTD):
+        return f"is compressed by zstd; unpack it first (`zstd -d {source.path.name}`)"
     if export := _EXPORTED.get(source.path.suffix):
         return f"is a report that must be exported first (`{export} {source.path.name}`)"
     if b"\0" in head or not _is_utf_8(head):
