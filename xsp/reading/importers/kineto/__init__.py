@@ -4,7 +4,7 @@
 whole; `event` decodes events, and `table` makes columns of them, by what they are. `host` and
 `device` make rows of the columns; `nesting`, `process`, `backward` and `memory` add what only
 nesting and times tell. `step` finds the steps, `origin` where the file was recorded, and `rule`
-checks it. `perfetto` fills the same tables from another format.
+checks it. Perfetto's format fills the same tables.
 """
 
 from xsp.reading.importers.kineto.event import Args
