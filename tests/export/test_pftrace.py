@@ -209,17 +209,17 @@ def test_the_page_of_kernels_finds_their_resources() -> None:
               "static_shared_bytes": 512, "full_name": "void gemm<float>(int)"}  # fmt: skip
     spans = launched()
     attributes = [None if kind != "kernel" else kernel for kind in spans["kind"]]
-    fields: dict[str, Any] = {"grid": pl.List(pl.Int64), "block": pl.List(pl.Int64), "registers": pl.Int64,
-              "occupancy_pct": pl.Float64, "static_shared_bytes": pl.Int64,
-              "full_name": pl.String}  # fmt: skip
-    spans = spans.with_columns(pl.Series("attributes", attributes, dtype=pl.Struct(fields)))
+    sizes, number = pl.List(pl.Int64), pl.Int64
+    types: dict[str, Any] = {"grid": sizes, "block": sizes, "registers": number}
+    types |= {"occupancy_pct": pl.Float64, "static_shared_bytes": number, "full_name": pl.String}
+    spans = spans.with_columns(pl.Series("attributes", attributes, dtype=pl.Struct(types)))
     data = content(spans)
     found = Decoded(data)
     stage = found.of("gpu_render_stage_event")[0].gpu_render_stage_event
     sizes = [
         (each.x, each.y, each.z) for each in (stage.launch.grid_size, stage.launch.workgroup_size)
     ]
-    assert sizes == [(4, 2, 1), (128, 1, 1)]
+    assert found_sizes == [(4, 2, 1), (128, 1, 1)]
     for term in (b"registers_per_thread", b"shared_mem_static", b"void gemm<float>(int)",
                  b"sm__maximum_warps_per_active_cycle_pct"):  # fmt: skip
         assert data.count(term) == 1

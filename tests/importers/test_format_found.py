@@ -36,7 +36,7 @@ def refused(path: Path) -> str:
         (b"\x7fELF\0\0\0", "is binary, of unknown format"),
         (b"\x1b[2J", r"is text that begins with '\x1b[2J'"),
         # Without a time: test runners that work side by side have to agree on the test's name.
-        (b"\x28\xb5\x2f\xfd packed", "is compressed by zstd; unpack it first (`zstd -d "),
+        (b"\x28\xb5\x2f\xfd packed", "is compressed by zstd; unpack it with `zstd -d`"),
         (gzip.compress(b"hello", mtime=0), "is text that begins with 'hello'"),
         (b"\x1f\x8b\x08\0 no gzip at all", "is damaged from its beginning on"),
     ],

@@ -21,7 +21,11 @@ from xsp.warning import TraceWarning
 GROUP = "xsp.importers"
 
 _SQLITE = b"SQLite format 3\0"
-_ZSTD = b"\x28\xb5\x2f\xfd"
+_BINARIES = {
+    BOM_UTF16_LE: "is text in UTF-16; save it as UTF-8",
+    BOM_UTF16_BE: "is text in UTF-16; save it as UTF-8",
+    b"\x28\xb5\x2f\xfd": "is compressed by zstd; unpack it with `zstd -d`",
+}
 _MOST_TABLES = 8  # of a database that are named
 # Reports in formats of their vendors' own, and what makes files of them that can be read.
 _EXPORTED = {
@@ -123,13 +127,11 @@ def _described(source: Source, head: bytes) -> str:
         return f"is an SQLite database {_tables(source)}"
     if head.lstrip()[:1] in (b"{", b"["):
         return f"is JSON that begins with {printable(_text(head.lstrip()[:60]))}"
-    if head.startswith(_ZSTD):
-        return f"is compressed by zstd; unpack it first (`zstd -d {source.path.name}`)"
     if export := _EXPORTED.get(source.path.suffix):
         return f"is a report that must be exported first (`{export} {source.path.name}`)"
     if b"\0" in head or not _is_utf_8(head):
-        utf_16 = head.startswith((BOM_UTF16_LE, BOM_UTF16_BE))
-        return "is text in UTF-16; save it as UTF-8" if utf_16 else "is binary, of unknown format"
+        known = (what for start, what in _BINARIES.items() if head.startswith(start))
+        return next(known, "is binary, of unknown format")
     return f"is text that begins with {printable(_text(head[:60]))}"
 
 
