@@ -219,7 +219,7 @@ def test_the_page_of_kernels_finds_their_resources() -> None:
     sizes = [
         (each.x, each.y, each.z) for each in (stage.launch.grid_size, stage.launch.workgroup_size)
     ]
-    assert found_sizes == [(4, 2, 1), (128, 1, 1)]
+    assert sizes == [(4, 2, 1), (128, 1, 1)]
     for term in (b"registers_per_thread", b"shared_mem_static", b"void gemm<float>(int)",
                  b"sm__maximum_warps_per_active_cycle_pct"):  # fmt: skip
         assert data.count(term) == 1

@@ -33,8 +33,8 @@ def events() -> list[dict[str, Any]]:
         mark("ProfilerStep#1", 0, 100),
         module("Net_0", 5, 50),
         module("Linear_0", 10, 30),
-        op("aten::linear", 12, 20, **{"External id": 1, "Input Dims": [[4, 3], [2, 3]],
-                                      "Input type": ["float", "float"], "Sequence number": 7,
+        op("aten::linear", 12, 20, **{"External id": 1, "Input Dims": [[4, 3], [], [2, 3]],
+                                      "Input type": ["float"] * 3, "Sequence number": 7,
                                       "Fwd thread id": 0}),
         launch(41, 15, 3),
         chrome.kernel(41, 40, 20, "void gemm<float>(int)", grid=[8, 1, 1], block=[128, 1, 1]),
@@ -244,8 +244,16 @@ def test_what_is_not_read_is_counted(tmp_path: Path) -> None:
     file.packet().ftrace_events.cpu = 1
     file.event(4, 5, counter=1).counter_value = 3
     file.event(3, 5, name="mark")
+    file.event(0, 5)
+    file.packet().android_log.events.add(tid=1)
     said = codes(read(file.write(tmp_path)))["not-understood"]
-    for what in ("1 bundles of the kernel's events (ftrace)", "1 values of counters", "1 instant"):
+    for what in (
+        "1 bundles of the kernel's events (ftrace)",
+        "1 values of counters",
+        "1 instant",
+        "1 events without a type",
+        "1 packets with the field 39",
+    ):
         assert what in said
 
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from xsp.errors import TraceFormatError
@@ -45,7 +46,9 @@ _UNREAD = {
     7: "statistics of the system",
     37: "heap profiles",
 }
-_COUNTERS, _STATES = 4, 5  # types of events
+# Packets that tell of the recording, and those that are read.
+_KNOWN = {2, 6, 11, 12, 33, 34, 35, 36, 44, 45, 50, 53, 59, 60, 69, 89, ATTRIBUTES, *_UNREAD}
+_TYPES = {0: "events without a type", 4: "values of counters", 5: "states of tracks"}
 
 
 class Perfetto:
@@ -143,7 +146,11 @@ def _count_unread(packets: Packets, slices: Slices, strange: Counter[str]) -> No
     for number, what in _UNREAD.items():
         if count := len(packets.fields.of(number, BYTES).value):
             strange[what] += count
-    for kind, what in ((_COUNTERS, "values of counters"), (_STATES, "states of tracks")):
+    others = packets.fields.number[packets.fields.wire == BYTES]
+    for number, count in zip(*np.unique(others, return_counts=True), strict=True):
+        if number not in _KNOWN:
+            strange[f"packets with the field {number}"] += int(count)
+    for kind, what in _TYPES.items():
         if count := slices.count_of(kind):
             strange[what] += count
 

@@ -194,7 +194,8 @@ class Arguments:
                     )
         except ValueError:
             return None
-        return items or entries or result
+        # What has no value at all is a list or mapping of nothing.
+        return items or entries or ([] if result is None and form.nested else result)
 
     def _key(self, raw: memoryview, generation: int) -> str:
         told = dict(self._packets.message(raw, "arguments"))
