@@ -128,3 +128,9 @@ def test_a_module_has_the_shape_that_its_first_operator_was_given(tmp_path: Path
     assert row(found, "Linear")["input_shapes"] == [[4, 16, 8]]
     assert row(found, "Net")["input_shapes"] is None
     assert trace(found).root.latency_ns == 100_000
+
+
+def test_samples_of_hardware_counters_are_counted(tmp_path: Path) -> None:
+    sample = event("hardware_counters", "sm__cycles_active.avg", 5, 1, pid=0, tid=3)
+    found = recording(tmp_path, [op("aten::mm", 0, 50), sample, {**sample, "ph": "C"}])
+    assert "2 hardware_counters" in codes(found)["not-understood"]
