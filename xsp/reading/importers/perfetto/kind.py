@@ -10,14 +10,7 @@ import numpy as np
 import polars as pl
 
 from xsp.protobuf import BYTES, Ints
-from xsp.reading.importers.kineto import (
-    COLLECTIVE,
-    INTEGERS,
-    Args,
-    Sort,
-    Tables,
-    sort_of,
-)
+from xsp.reading.importers.kineto import COLLECTIVE, INTEGERS, Args, Sort, Tables, sort_of
 from xsp.reading.importers.perfetto.argument import ANNOTATION, Arguments
 from xsp.reading.importers.perfetto.slice import Slices
 from xsp.reading.importers.perfetto.stage import Stages
@@ -25,18 +18,11 @@ from xsp.reading.importers.rocm import copy_direction, range_columns
 
 # Categories of rocprofv3 and wprof, and what torch.profiler calls the like.
 _LIKE = {
-    "hip_api": "cuda_runtime",
-    "hsa_api": "cuda_driver",
-    "kernel_dispatch": "kernel",
-    "memory_copy": "gpu_memcpy",
-    "rccl_api": "cpu_op",
-    "cuda_kernel": "kernel",
-    "cuda_memcpy": "gpu_memcpy",
-    "cuda_memset": "gpu_memset",
-    "cuda_api": "cuda_runtime",
-    "cuda_overhead": "overhead",
-    "pytorch": "cpu_op",
-}
+    "hip_api": "cuda_runtime", "hsa_api": "cuda_driver", "kernel_dispatch": "kernel",
+    "memory_copy": "gpu_memcpy", "rccl_api": "cpu_op", "cuda_kernel": "kernel",
+    "cuda_memcpy": "gpu_memcpy", "cuda_memset": "gpu_memset", "cuda_api": "cuda_runtime",
+    "cuda_overhead": "overhead", "pytorch": "cpu_op",
+}  # fmt: skip
 _MARKERS = "marker_api"
 _TOOLS = {"kernel_dispatch": "rocprofv3", "hip_api": "rocprofv3", "hsa_api": "rocprofv3",
           "cuda_api": "wprof", "cuda_kernel": "wprof", "oncpu": "wprof"}  # fmt: skip
@@ -53,14 +39,7 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
 }
 _AXES = {each: tuple(f"{each}_{axis}" for axis in "xyz") for each in ("grid", "block")}
 _SHARED = ("shared_mem_static", "shared_mem_dynamic")
-_HINTS = (
-    "tid",
-    "agent",
-    "dst_agent",
-    "cbid",
-    "cuda_sync_kind",
-    "Ev Idx",
-)
+_HINTS = ("tid", "agent", "dst_agent", "cbid", "cuda_sync_kind", "Ev Idx")
 _WANTED = {
     *_KEYS.values(), *(name for also in _ALSO.values() for name in also), *_SHARED, *_HINTS,
     *(name for axes in _AXES.values() for name in axes),

@@ -243,7 +243,7 @@ class Packets:
             lookup = np.zeros(int(self.generation.max()) + 1, np.int64)
             lookup[list(usual)] = list(usual.values())
             clock = np.where(clock == 0, lookup[self.generation], clock)
-        snapshots, main = self._snapshots()
+        snapshots, main = self._snapshots
         for number in np.unique(clock[(clock > 0) & (clock != main)]).tolist():
             of_writer = number >= _BUILTIN
             mask = clock == number
@@ -281,6 +281,7 @@ class Packets:
         own = np.where(differs[last] > 0, sums - before + at[last] * unit[last], passed)
         times[rows] = own - at[last] * unit[last] + main[last]
 
+    @cached_property
     def _snapshots(
         self,
     ) -> tuple[dict[tuple[int | None, int], list[tuple[int, int, int, int, int]]], int]:
@@ -309,7 +310,7 @@ class Packets:
     @property
     def unix_ns(self) -> int | None:
         """Time of day at time 0 of the main clock, None if the file does not tell."""
-        known = self._snapshots()[0].get((None, _WALL))
+        known = self._snapshots[0].get((None, _WALL))
         return known[0][1] - known[0][4] if known else None
 
 
