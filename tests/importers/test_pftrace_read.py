@@ -171,6 +171,18 @@ def test_slices_of_any_program_are_regions(tmp_path: Path) -> None:
     assert tree(found) == ["request", "request/parse"]
 
 
+def test_processes_are_recordings_of_their_own(tmp_path: Path) -> None:
+    file = File()
+    file.track(20, pid=20, process="other")
+    file.track(21, pid=20, tid=21, thread="main")
+    file.slice("aten::mm", 0, 10, category="cpu_op")
+    file.slice("aten::add", 5, 15, 21, category="cpu_op")
+    found = Perfetto().read(Source(file.write(tmp_path)))
+    told = [(each.name, rows(each)) for each in found if isinstance(each, Recording)]
+    assert told == [("process 10", [("op", "aten::mm", 0, 10)]),
+                    ("process 20", [("op", "aten::add", 5, 15)])]  # fmt: skip
+
+
 def test_clocks_of_a_writer(tmp_path: Path) -> None:
     """Perfetto's library writes differences of times, in its own unit, from a snapshot on."""
     file = File()
