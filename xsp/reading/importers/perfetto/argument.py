@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import polars as pl
+from msgspec.json import encode
 
 from xsp.protobuf import BYTES, EIGHT, NO_FIELDS, NUMBER, Fields, Ints, fields, scan, signed
 from xsp.reading.importers.perfetto.packet import Packets, column
@@ -90,6 +90,10 @@ class Arguments:
             own = inner.of(number, wire)
             if number:
                 self._kind[own.message], self._value[own.message] = number, own.value
+        self._size = np.zeros(total, np.int64)  # of a text, which begins at its value
+        own = inner.of(form.texts[0], BYTES)
+        self._kind[own.message], self._value[own.message] = form.texts[0], own.value
+        self._size[own.message] = own.size
 
     def _named(self, found: Fields, packet: Ints, wanted: set[str]) -> tuple[Fields, pl.Series]:
         """Return the arguments that have wanted names, and these."""
@@ -133,11 +137,12 @@ class Arguments:
         floats = value[real].view(np.float64)
         fits = np.isfinite(floats) & (np.abs(floats) < 2**62)
         numbers[event[real][fits]], known[event[real][fits]] = floats[fits].astype(np.int64), True
-        rest = rows[~whole & ~real]
-        for row in rest.tolist():
-            text = self._read(row)
-            if isinstance(text, str) and text.lstrip("-").isdecimal() and len(text) < 19:
-                at = self._places.message[row]
+        rest = ~whole & ~real
+        content = self._packets.content
+        places = zip(*(x[rest].tolist() for x in (event, value, self._size[rows])), strict=True)
+        for at, begin, size in places:
+            text = content[begin : begin + size]
+            if 0 < size < 19 and text.removeprefix(b"-").isdigit():
                 numbers[at], known[at] = int(text), True
         return pl.Series(numbers).set(pl.Series(~known), None)
 
@@ -151,19 +156,20 @@ class Arguments:
 
     def json(self, name: str) -> list[bytes | None]:
         """Return the values of an argument as JSON; a text is JSON already."""
-        known: dict[bytes, bytes] = {}
+        known: dict[tuple[bytes, int], bytes] = {}
         result: list[bytes | None] = [None] * self._count
         rows = self._rows.get(name, np.zeros(0, np.int64))
         content, places = self._packets.content, self._places
-        for row in rows.tolist():
-            begin = int(places.value[row])
-            raw = content[begin : begin + int(places.size[row])]
-            if raw not in known:
+        columns = (rows, places.message[rows], places.value[rows], places.size[rows])
+        generations = self._generation[rows].tolist()
+        for row, event, begin, size, generation in zip(
+            *(each.tolist() for each in columns), generations, strict=True
+        ):
+            key = content[begin : begin + size], generation
+            if key not in known:
                 value = self._read(row)
-                known[raw] = (
-                    value.encode() if isinstance(value, str) else msgspec.json.encode(value)
-                )
-            result[int(places.message[row])] = known[raw]
+                known[key] = value.encode() if isinstance(value, str) else encode(value)
+            result[event] = known[key]
         return result
 
     def _read(self, row: int) -> Any:
