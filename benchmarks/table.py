@@ -15,7 +15,7 @@ def print_header(
 ) -> None:
     """Print what is measured, the machine, the versions and the command."""
     print(f"\n{what}")
-    print(f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}")
+    print(f"{processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}")
     packages = (f"{name} {_version(name)}" for name in ("xsp", *frameworks, "numpy", "polars"))
     print(f"Python {platform.python_version()}, {', '.join(packages)}")
     print(f"python {' '.join(command)}\n", flush=True)
@@ -41,7 +41,8 @@ def _version(package: str) -> str:
         return "missing"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Return the name of the processor, as the system knows it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
