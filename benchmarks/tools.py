@@ -144,6 +144,18 @@ def _pyspy(*options: str) -> Wrap:
     )
 
 
+def _scalene(command: Sequence[str], folder: Path) -> list[str]:
+    """Return the command under scalene, without TensorFlow.
+
+    Scalene imports TensorFlow where it is installed, which ends the process: its LLVM and that of
+    Triton cannot be in one.
+    """
+    (folder / "tensorflow.py").write_text("raise ImportError", encoding="utf-8")
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    wrap = _module("scalene", "run", "-o", "{}/profile.json", separator=("---",))
+    return ["env", f"PYTHONPATH={path}", *wrap(command, folder)]
+
+
 def _bpftrace(command: Sequence[str], folder: Path) -> list[str]:
     script = folder / "calls.bt"
     script.write_text(_BPFTRACE, encoding="utf-8")
@@ -338,7 +350,7 @@ _ALL = (
     Tool("py-spy --native", "python", "and stacks of C", "py-spy",
          wrap=_pyspy("-n"), read=read.pyspy, privileges="ptrace of a child"),
     Tool("scalene", "python", "Python lines, CPU, memory", "scalene",
-         wrap=_module("scalene", "run", "-o", "{}/profile.json", separator=("---",))),
+         wrap=_scalene),
     _pass_row("xsp, pass stack", "python", "Python stacks, each 50 µs",
               begin=partial(_pass, name="stack")),
 
@@ -346,6 +358,7 @@ _ALL = (
     _xsp_row("xsp, levels 2", "operators", "layers; operators at times",
              begin=partial(_xsp, levels=2)),
     _xsp_row("xsp, levels 3", "operators", "and library calls", begin=partial(_xsp, levels=3)),
+    _pass_row("xsp, pass region", "operators", "model calls", begin=partial(_pass, name="region")),
     _pass_row("xsp, pass layer", "operators", "layers", begin=partial(_pass, name="layer")),
     _pass_row("xsp, pass op", "operators", "layers, operators", begin=partial(_pass, name="op")),
     _pass_row("xsp, pass call", "operators", "layers, operators, library calls",
