@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 MODELS = "tool_models.py"
@@ -26,7 +27,8 @@ class Reading:
 
     Attributes:
         events: Number of events; None if the tool does not tell.
-        layers: Mean latency in ns that the tool reports for one call, by kind of layer.
+        layers: Latency in ns that the tool reports for one call, by kind of layer: the median of
+            calls where the tool has each call, else the mean.
         lost: Number of events that the tool says it lost; None if it does not tell.
     """
 
@@ -88,7 +90,7 @@ def viztracer(folder: Path, _: Calls) -> Reading:
     classes = classes_by_line()
     pattern = re.compile(rf"forward \(.*{MODELS}:(\d+)\)")
     found = ((pattern.search(event["name"]), event["dur"]) for event in events)
-    layers = mean((classes[int(match[1])], 1e3 * duration) for match, duration in found if match)
+    layers = medians((classes[int(match[1])], 1e3 * duration) for match, duration in found if match)
     full = content.get("viztracer_metadata", {}).get("overflow")
     return Reading(len(events), layers, None if full else 0)
 
@@ -112,7 +114,7 @@ def kineto(folder: Path, _: Calls) -> Reading:
     """Read torch.profiler's JSON: its events, and those that bear the name of a layer."""
     events = json.loads((folder / "trace.json").read_text(encoding="utf-8"))["traceEvents"]
     timed = [event for event in events if event["ph"] == "X"]
-    layers = mean(_kineto_layers(timed))
+    layers = medians(_kineto_layers(timed))
     memory = sum(event.get("name") == "[memory]" for event in events)
     return Reading(len(timed) + memory, layers)
 
@@ -133,25 +135,20 @@ def execution_trace(folder: Path, _: Calls) -> Reading:
 
 
 def xsp_block(folder: Path, calls: Calls) -> Reading:
-    """Read xsp's trace: latencies of layers in the forward pass, by their calls."""
+    """Read xsp's trace: medians of layers in the forward pass, weighted by their calls."""
     import polars as pl
 
     import xsp
 
-    trace = xsp.load(folder / "trace.xsp")
-    rows = trace.spans.filter(pl.col("kind") == "layer")
-    if not rows.height:
+    spans = xsp.load(folder / "trace.xsp").spans.filter(pl.col("kind") == "layer")
+    if not spans.height:
         return Reading()
-    attributes = rows["attributes"].struct.unnest()
-    rows = rows.select("latency_ns").with_columns(attributes["module_class", "calls"])
-    if "phase" in attributes.columns:
-        rows = rows.filter(attributes["phase"].fill_null("forward") == "forward")
-    known = rows.drop_nulls("latency_ns").with_columns(pl.col("calls").fill_null(1))
-    sums = known.group_by("module_class").agg(pl.col("latency_ns", "calls").sum())
-    layers = {
-        name: latency / number for name, latency, number in sums.rows() if name in calls and number
-    }
-    return Reading(layers=layers)
+    rows = spans["attributes"].struct.unnest()
+    if "phase" in rows.columns:
+        rows = rows.filter(pl.col("phase").fill_null("forward") == "forward")
+    known = rows.filter(pl.col("module_class").is_in(calls)).drop_nulls("median_ns")
+    weighted = (pl.col("median_ns") * pl.col("calls")).sum() / pl.col("calls").sum()
+    return Reading(layers=dict(known.group_by("module_class").agg(weighted).rows()))
 
 
 def xsp_pass(folder: Path, calls: Calls) -> Reading:
@@ -166,7 +163,7 @@ def xsp_pass(folder: Path, calls: Calls) -> Reading:
         if "attr.phase" in rows.columns:
             forward = forward.filter(pl.col("attr.phase").fill_null("forward") == "forward")
         times = forward.group_by("attr.module_class").agg(
-            (pl.col("end_ns") - pl.col("start_ns")).mean()
+            (pl.col("end_ns") - pl.col("start_ns")).median()
         )
         layers = dict(times.rows())
     return Reading(rows.height, layers, lost)
@@ -216,9 +213,9 @@ def nothing(_: Path, __: Calls) -> Reading:
     return Reading()
 
 
-def mean(found: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """Return the mean of the values of each name."""
+def medians(found: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the median of the values of each name."""
     values: dict[str, list[float]] = defaultdict(list)
     for name, value in found:
         values[name].append(value)
-    return {name: sum(each) / len(each) for name, each in values.items()}
+    return {name: median(each) for name, each in values.items()}

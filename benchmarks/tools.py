@@ -152,7 +152,7 @@ def _scalene(command: Sequence[str], folder: Path) -> list[str]:
     """
     (folder / "tensorflow.py").write_text("raise ImportError", encoding="utf-8")
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-    wrap = _module("scalene", "run", "-o", "{}/profile.json", separator=("---",))
+    wrap = _module("scalene", "run", "--cpu-only", "-o", "{}/profile.json", separator=("---",))
     return ["env", f"PYTHONPATH={path}", *wrap(command, folder)]
 
 
@@ -349,7 +349,7 @@ _ALL = (
          wrap=_pyspy(), read=read.pyspy, privileges="ptrace of a child"),
     Tool("py-spy --native", "python", "and stacks of C", "py-spy",
          wrap=_pyspy("-n"), read=read.pyspy, privileges="ptrace of a child"),
-    Tool("scalene", "python", "Python lines, CPU, memory", "scalene",
+    Tool("scalene --cpu-only", "python", "Python lines", "scalene",
          wrap=_scalene),
     _pass_row("xsp, pass stack", "python", "Python stacks, each 50 µs",
               begin=partial(_pass, name="stack")),
