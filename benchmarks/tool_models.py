@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.utils.data import DataLoader, IterableDataset
 
 WIDTH = 64
+BATCH = 8
 Train = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -103,7 +104,7 @@ class Convolutional(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        widths = (3, 16, 32, 32, 64)
+        widths = (3, 8, 16, 16, 32)
         self.stages = nn.ModuleList(map(Convolution, widths, widths[1:]))
         self.head = Head(widths[-1])
 
@@ -114,6 +115,11 @@ class Convolutional(nn.Module):
             if number % 2:
                 x = functional.max_pool2d(x, 2)
         return CLOCK("Head", self.head, x)
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    """Make random images of 32 x 32 pixels, and labels."""
+    return torch.randn(BATCH, 3, 32, 32), torch.randint(0, 10, (BATCH,))
 
 
 def trained(model: nn.Module) -> Train:
@@ -128,7 +134,7 @@ def trained(model: nn.Module) -> Train:
         return loss
 
     for _ in range(3):
-        train(torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,)))
+        train(*batch())
     return train
 
 
@@ -145,5 +151,5 @@ def endless_batches(workers: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield batches that forked processes make; they are forked when the first is asked for."""
     context = "fork" if workers else None
     yield from DataLoader(
-        Images(), batch_size=16, num_workers=workers, multiprocessing_context=context
+        Images(), batch_size=BATCH, num_workers=workers, multiprocessing_context=context
     )

@@ -25,6 +25,7 @@ from typing import Any
 from tool_clock import CLOCK
 
 Step = Callable[[], object]
+Visit = Callable[[], AbstractContextManager[Any]]
 
 
 def transformer() -> Step:
@@ -44,12 +45,10 @@ def transformer() -> Step:
 
 
 def convolution() -> Step:
-    """Make the training step of a small convolutional network: batch 16, 32 x 32 pixels."""
-    import torch
-    from tool_models import Convolutional, trained
+    """Make the training step of a small convolutional network, with one batch for all."""
+    from tool_models import Convolutional, batch, trained
 
-    images, labels = torch.randn(16, 3, 32, 32), torch.randint(0, 10, (16,))
-    train = trained(Convolutional())
+    train, (images, labels) = trained(Convolutional()), batch()
     return lambda: train(images, labels)
 
 
@@ -69,18 +68,19 @@ PROGRAMS: dict[str, tuple[Callable[[], Step], int]] = {
 }
 
 
-def serve(step: Step, commands: Iterator[Any], answer: Callable[[Any], None]) -> None:
+def serve(step: Step, commands: Iterator[Any], answer: Callable[[Any], None], visit: Visit) -> None:
     """Make steps as the commands say, until the command to stop."""
     for command in commands:
         if command == "stop":
             return
         CLOCK.readings.clear()
-        step()
-        wall_ns, cpu_ns = perf_counter_ns(), process_time_ns()
-        for _ in range(command["steps"]):
+        with visit():
             step()
-        cpu_ns = process_time_ns() - cpu_ns
-        wall_ns = perf_counter_ns() - wall_ns
+            wall_ns, cpu_ns = perf_counter_ns(), process_time_ns()
+            for _ in range(command["steps"]):
+                step()
+            cpu_ns = process_time_ns() - cpu_ns
+            wall_ns = perf_counter_ns() - wall_ns
         answer({"cpu_ns": cpu_ns, "wall_ns": wall_ns, "layers": CLOCK.readings})
     raise SystemExit("The pipe of commands closed before the command to stop.")
 
@@ -96,7 +96,8 @@ def run(
     Args:
         step: Makes one step.
         pipes: Folder with the named pipes `commands` and `answers`.
-        begin: Makes the context in which the tool is on.
+        begin: Makes the context in which the tool is on. If what it gives has a method `visit`,
+            that makes a context around the steps of each turn.
         end: Takes what the context gave, and writes the tool's file.
     """
     with (
@@ -115,7 +116,7 @@ def run(
         with begin() as active:
             answer({"seconds": perf_counter() - started})
             CLOCK.calls.clear()
-            serve(step, lines, answer)
+            serve(step, lines, answer, getattr(active, "visit", nullcontext))
             stopped = perf_counter()
         end(active)
         seconds = perf_counter() - stopped

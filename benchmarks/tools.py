@@ -236,44 +236,54 @@ def _save(active: Any, folder: Path) -> None:
     active.save(folder / "trace.xsp")
 
 
-@contextmanager
-def _pass(_: Path, name: str) -> Iterator[Any]:
-    """Arm the providers of one of xsp's passes, by its session."""
-    from xsp.level import Kind
-    from xsp.matching import Pass, ladder
-    from xsp.record.session import registry
-    from xsp.record.session.recorder import Session
+class _Pass:
+    """One of xsp's passes, armed for the steps of each turn as xsp's own visits are."""
 
-    if name == "stack":
-        pass_ = Pass(frozenset({Kind.REGION}), sampled=True)
-    elif name == "system":
-        pass_ = Pass(frozenset({Kind.REGION, Kind.SYSCALL}))
-    else:
-        passes = ladder({Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL})
-        pass_ = next(each for each in passes if each.name == name)
-    session = Session(registry.installed_providers())
-    with session.recording(pass_, whole_model=False) as records:
-        yield records
-    if session.warnings:
-        raise RuntimeError(session.warnings[0].message)
+    def __init__(self, name: str) -> None:
+        from xsp.level import Kind
+        from xsp.matching import Pass, ladder
+        from xsp.record.session import registry
+        from xsp.record.session.recorder import Session
+
+        if name == "stack":
+            self._pass = Pass(frozenset({Kind.REGION}), sampled=True)
+        elif name == "system":
+            self._pass = Pass(frozenset({Kind.REGION, Kind.SYSCALL}))
+        else:
+            passes = ladder({Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL})
+            self._pass = next(each for each in passes if each.name == name)
+        self._session = Session(registry.installed_providers())
+        self._records: list[Any] = []
+
+    @contextmanager
+    def visit(self) -> Iterator[None]:
+        """Arm the providers of the pass."""
+        with self._session.recording(self._pass, whole_model=False) as records:
+            yield
+        self._records += records
+
+    def save(self, folder: Path) -> None:
+        """Write all rows; samples and accounts count as well."""
+        import polars as pl
+
+        from xsp.provider import Accountant, Sampler
+
+        if self._session.warnings:
+            raise RuntimeError(self._session.warnings[0].message)
+        frames = []
+        for provider, kept in self._records:
+            frames.append(provider.spans(kept))
+            if isinstance(provider, Sampler):
+                frames.append(pl.DataFrame(provider.samples(kept)))
+            if isinstance(provider, Accountant):
+                frames.append(pl.DataFrame(provider.accounts(kept)))
+        pl.concat(frames, how="diagonal").write_parquet(folder / "rows.parquet")
+        lost = sum(kept.dropped for _, kept in self._records)
+        (folder / "lost.json").write_text(json.dumps(lost), encoding="utf-8")
 
 
-def _rows(records: Any, folder: Path) -> None:
-    """Write the rows of a pass; samples and accounts count as well."""
-    import polars as pl
-
-    from xsp.provider import Accountant, Sampler
-
-    frames = []
-    for provider, kept in records:
-        frames.append(provider.spans(kept))
-        if isinstance(provider, Sampler):
-            frames.append(pl.DataFrame(provider.samples(kept)))
-        if isinstance(provider, Accountant):
-            frames.append(pl.DataFrame(provider.accounts(kept)))
-    pl.concat(frames, how="diagonal").write_parquet(folder / "rows.parquet")
-    lost = sum(kept.dropped for _, kept in records)
-    (folder / "lost.json").write_text(json.dumps(lost), encoding="utf-8")
+def _pass(_: Path, name: str) -> AbstractContextManager[Any]:
+    return nullcontext(_Pass(name))
 
 
 def _codecarbon(folder: Path) -> AbstractContextManager[Any]:
@@ -320,8 +330,10 @@ def _gpu() -> str | None:
 
 
 _torch_row = partial(Tool, package="torch", end=_chrome, read=read.kineto)
-_xsp_row = partial(Tool, package="xsp", end=_save, read=read.xsp_block, turns=6)
-_pass_row = partial(Tool, package="xsp", end=_rows, read=read.xsp_pass)
+_xsp_row = partial(Tool, package="xsp", end=_save, read=read.xsp_block, turns=4)
+_pass_row = partial(
+    Tool, package="xsp", end=lambda active, folder: active.save(folder), read=read.xsp_pass
+)
 _perf_row = partial(
     Tool, group="system", package="perf", privileges=_PERFMON, read=read.perf_data,
     absent=_no_perfmon,
