@@ -99,6 +99,7 @@ bench: $(VENV)/.development  ## Print the tables behind the numbers of docs/accu
 	$(BIN)/python benchmarks/exactness.py --waste op $(ARGS)
 	$(BIN)/python benchmarks/estimator.py
 	$(BIN)/python benchmarks/slowdown.py $(ARGS)
+	$(BIN)/python benchmarks/overhead_table.py
 	$(BIN)/python benchmarks/programs.py
 	$(BIN)/python benchmarks/within.py
 	$(BIN)/python benchmarks/watched.py
