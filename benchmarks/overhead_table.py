@@ -30,7 +30,7 @@ import polars as pl
 from table import print_header
 from table import processor as processor_name
 from tool_program import PROGRAMS
-from tool_table import SCHEMA, group_tables
+from tool_table import SCHEMA, brief_table, group_tables
 from tools import GROUPS, TOOLS, Tool
 from turns_of_two import Process, ToolError, Turn, take_turns
 
@@ -196,8 +196,15 @@ def machine() -> str:
     return f"{words}-{os.cpu_count()}-cores"
 
 
-def write_page(text: str) -> None:
-    """Put the tables between the markers of the page."""
+def write_page(frame: pl.DataFrame, results: Path) -> None:
+    """Put the tables between the markers of the page, and the brief one beside the results."""
+    ran = frame.filter(pl.col("reason").is_null())
+    pairs = ran.group_by("tool", "program").len()["len"]
+    few, most = pairs.min(), pairs.max()
+    count = f"{few}" if few == most else f"{few} to {most}"
+    text = f"Machine: {results.name}. Pairs of processes for each tool and program: {count}."
+    text += f"\n\n{group_tables(frame)}"
+    (results / "readme.md").write_text(brief_table(frame) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)
@@ -227,12 +234,12 @@ def main() -> None:
     began = time.perf_counter()
     if not (given.show or given.write_docs):
         run(given, path)
-    text = group_tables(pl.read_parquet(path))
+    frame = pl.read_parquet(path)
     if given.write_docs:
-        write_page(text)
+        write_page(frame, given.results)
         return
     print_header("Cost of tools: ratio to the plain program")
-    print(text)
+    print(group_tables(frame))
     print(f"\n{time.perf_counter() - began:.0f} s")
 
 

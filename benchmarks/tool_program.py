@@ -4,9 +4,10 @@
 from one named pipe and writes answers to another, as lines of JSON: some tools start the program
 anew, which closes what it inherited.
 
-    start               -> the time that the tool took to begin in the process
+                        -> the number of the process, when the program is ready
+    start               -> when the tool is on in the process
     {"steps": 8}        -> the CPU and wall time of 8 steps, after one that does not count
-    stop                -> the time until the tool's file is closed, memory, and calls of layers
+    stop                -> when the tool's file is closed: memory, and numbers of calls of layers
 
 A program times two kinds of its own layers by two clock reads, at every seventh call of each.
 """
@@ -19,7 +20,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from time import perf_counter, perf_counter_ns, process_time_ns
+from time import perf_counter_ns, process_time_ns
 from typing import Any
 
 from tool_clock import CLOCK
@@ -112,15 +113,12 @@ def run(
         lines = map(json.loads, commands)
         answer({"process": os.getpid()})
         next(lines)  # the command to start
-        started = perf_counter()
         with begin() as active:
-            answer({"seconds": perf_counter() - started})
+            answer("started")
             CLOCK.calls.clear()
             serve(step, lines, answer, getattr(active, "visit", nullcontext))
-            stopped = perf_counter()
         end(active)
-        seconds = perf_counter() - stopped
-        answer({"seconds": seconds, "peak_bytes": peak_bytes(), "calls": CLOCK.calls})
+        answer({"peak_bytes": peak_bytes(), "calls": CLOCK.calls})
 
 
 def peak_bytes() -> int:

@@ -50,14 +50,16 @@ SCHEMA = {
 Rows = Sequence[dict[str, Any]]
 NOTHING = "\N{EN DASH}"
 _PRIVILEGES = "privileges"
+_BRIEF_PROGRAM = "transformer"
+_BRIEF = (
+    *("cProfile", "py-spy", "torch.profiler, shapes", "torch.profiler, stack", "xsp, levels 2"),
+    *("memray", "strace -f", "xsp, levels model and system"),
+)
 
 
 def group_tables(frame: pl.DataFrame) -> str:
     """Return the tables of all groups: ratios of all programs, then details of each program."""
-    kept = {
-        key: rows.to_dicts()
-        for key, rows in frame.sort("pair").group_by("tool", "program", maintain_order=True)
-    }
+    kept = _kept(frame)
     programs = [name for name in PROGRAMS if any(program == name for _, program in kept)]
     parts = []
     for group, title in {BARE: "Two plain processes", **GROUPS}.items():
@@ -74,6 +76,34 @@ def group_tables(frame: pl.DataFrame) -> str:
                 if any(_measured(kept.get((name, program), ())) for name in names)
             ]
     return "\n\n".join(parts)
+
+
+def brief_table(frame: pl.DataFrame) -> str:
+    """Return a few rows of all groups that ran on the first program: CPU time, and what is told."""
+    kept = _kept(frame)
+    lines = []
+    for name in _BRIEF:
+        rows = _measured(kept.get((name, _BRIEF_PROGRAM), ()))
+        if rows:
+            spent = interval(ratios(rows, "cpu_ns"))
+            lines.append(
+                [
+                    GROUPS[TOOLS[name].group],
+                    name,
+                    spent,
+                    _whole(rows, ()),
+                    _beside(rows, ()),
+                    _reported(rows, ()),
+                ]
+            )
+    return markdown(["group", "tool", "CPU time", "all steps", "beside", "reports"], lines)
+
+
+def _kept(frame: pl.DataFrame) -> dict[Any, Rows]:
+    return {
+        key: rows.to_dicts()
+        for key, rows in frame.sort("pair").group_by("tool", "program", maintain_order=True)
+    }
 
 
 def ratio_table(names: Iterable[str], programs: Sequence[str], kept: dict[Any, Rows]) -> str:
