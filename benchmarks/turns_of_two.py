@@ -104,17 +104,16 @@ def estimate(pairs: Sequence[Sequence[float]], seed: int = 0) -> Estimate:
     processes. With two or three pairs it reaches the median of each of them.
 
     Args:
-        pairs: Ratios of the turns of each pair of processes; none is empty.
+        pairs: Ratios of the turns of each pair of processes, shape `[pairs, turns]`.
         seed: Seed of the resamples.
     """
-    random, values = np.random.default_rng(seed), [np.asarray(pair) for pair in pairs]
-    medians = np.empty(RESAMPLES)
-    for number in range(RESAMPLES):
-        chosen = random.integers(len(values), size=len(values))
-        drawn = [random.choice(values[pair], len(values[pair])) for pair in chosen]
-        medians[number] = np.median(np.concatenate(drawn))
+    random, values = np.random.default_rng(seed), np.asarray(pairs)
+    number, turns = values.shape
+    chosen = random.integers(number, size=(RESAMPLES, number, 1))
+    drawn = random.integers(turns, size=(RESAMPLES, number, turns))
+    medians = np.median(values[chosen, drawn].reshape(RESAMPLES, -1), axis=1)
     low, high = np.percentile(medians, (2.5, 97.5))
-    return Estimate(float(np.median(np.concatenate(values))), float(low), float(high))
+    return Estimate(float(np.median(values)), float(low), float(high))
 
 
 class Process:
@@ -159,7 +158,7 @@ class Process:
             self._number = self._answer(STARTING_S)["process"]
             self._say("start")
             self._answer(STARTING_S)
-        except ToolError:
+        except BaseException:
             self.kill()
             raise
         self.enter_s = time.perf_counter() - began
