@@ -50,11 +50,16 @@ SCHEMA = {
 Rows = Sequence[dict[str, Any]]
 NOTHING = "\N{EN DASH}"
 _PRIVILEGES = "privileges"
-_BRIEF_PROGRAM = "transformer"
-_BRIEF = (
-    *("cProfile", "py-spy", "torch.profiler, shapes", "torch.profiler, stack", "xsp, levels 2"),
-    *("memray", "strace -f", "xsp, levels model and system"),
-)
+_BRIEF = {
+    "cProfile": "transformer",
+    "py-spy": "transformer",
+    "torch.profiler, shapes": "transformer",
+    "torch.profiler, stack": "transformer",
+    "xsp, levels 2": "transformer",
+    "memray": "transformer",
+    "strace -f": "loader",  # the transformer makes no system calls
+    "xsp, levels model and system": "loader",
+}
 
 
 def group_tables(frame: pl.DataFrame) -> str:
@@ -79,24 +84,18 @@ def group_tables(frame: pl.DataFrame) -> str:
 
 
 def brief_table(frame: pl.DataFrame) -> str:
-    """Return a few rows of all groups that ran on the first program: CPU time, and what is told."""
+    """Return a few rows that ran, of all groups: costs, and what the tool reports."""
     kept = _kept(frame)
     lines = []
-    for name in _BRIEF:
-        rows = _measured(kept.get((name, _BRIEF_PROGRAM), ()))
+    for name, program in _BRIEF.items():
+        rows = _measured(kept.get((name, program), ()))
         if rows:
-            spent = interval(ratios(rows, "cpu_ns"))
-            lines.append(
-                [
-                    GROUPS[TOOLS[name].group],
-                    name,
-                    spent,
-                    _whole(rows, ()),
-                    _beside(rows, ()),
-                    _reported(rows, ()),
-                ]
-            )
-    return markdown(["group", "tool", "CPU time", "all steps", "beside", "reports"], lines)
+            spent = [interval(ratios(rows, what)) for what in ("cpu_ns", "wall_ns")]
+            others = [cell(rows, ()) for cell in (_whole, _beside, _reported)]
+            lines.append([GROUPS[TOOLS[name].group], name, program, *spent, *others])
+    return markdown(
+        ["group", "tool", "program", "CPU", "wall", "all steps", "beside", "reports"], lines
+    )
 
 
 def _kept(frame: pl.DataFrame) -> dict[Any, Rows]:
