@@ -20,17 +20,19 @@ class Pass:
         sampled: Whether it is sampled what Python runs; such runs give no latency either.
         foreign: Whether another tool recorded the runs, so that nothing is known of what
             recording cost, and nothing of it can be removed.
+        monitored: Whether monitors alone are armed; such runs give no latency either.
     """
 
     kinds: frozenset[Kind]
     detail: bool = False
     sampled: bool = False
     foreign: bool = False
+    monitored: bool = False
 
     @property
     def timed(self) -> bool:
         """Whether the runs of this pass give latencies."""
-        return not (self.detail or self.sampled or self.system)
+        return not (self.detail or self.sampled or self.system or self.monitored)
 
     @property
     def system(self) -> bool:
@@ -45,6 +47,8 @@ class Pass:
     @property
     def name(self) -> str:
         """Name in files and tables: the deepest kind; of kernels, copies and launches `kernel`."""
+        if self.monitored:
+            return "monitor"
         if self.detail:
             return "detail"
         if self.sampled:

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from xsp.clock import Clock
 from xsp.level import Kind, Level
-from xsp.provider.row import Accounts, Samples, SpanRows
+from xsp.provider.row import Accounts, Readings, Samples, SpanRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,8 @@ class Request:
         whole_model: Whether each step is one call of a model and nothing else, so that a
             `predict` span inside the step would be the root a second time.
         measured: Kinds of span that the measurement records in any visit.
+        monitored: Whether the visit is for readings alone (`Monitor`), so that a monitor waits
+            until it has the first of them.
     """
 
     kinds: frozenset[Kind]
@@ -37,6 +39,7 @@ class Request:
     sampled: bool = False
     whole_model: bool = False
     measured: frozenset[Kind] = frozenset()
+    monitored: bool = False
 
     @property
     def deepest(self) -> bool:
@@ -143,6 +146,23 @@ class Accountant(Protocol):
 
     def accounts(self, records: Records) -> Accounts:
         """Turn records into accounts (`ACCOUNT_SCHEMA`), without side effects."""
+        ...
+
+
+@runtime_checkable
+class Monitor(Protocol):
+    """A provider that reads energy and utilization beside the program, and records no spans.
+
+    It has no kinds, and is armed in a pass of its own, or for the whole of a `with` block, whose
+    beginning it must not hold up.
+    """
+
+    def has_energy(self) -> bool:
+        """Tell whether it can read more than the host: a device, or an energy counter."""
+        ...
+
+    def readings(self, records: Records) -> Readings:
+        """Turn records into readings (`READING_SCHEMA`), without side effects."""
         ...
 
 

@@ -111,6 +111,15 @@ ACCOUNT_SCHEMA: dict[str, Any] = {
     "exact": pl.Boolean,
 }
 
+# One row per value that a monitor read. A value that nobody gave has no row.
+READING_SCHEMA: dict[str, Any] = {
+    "time_ns": pl.Int64,  # CLOCK_MONOTONIC of the value
+    "since_ns": pl.Int64,  # begin of the time it averages over; null: a counter, or a moment's
+    "device": pl.Int32,  # as CUDA or HIP number them; -1: the host
+    "metric": pl.String,  # ends in its unit: `energy_j`
+    "value": pl.Float64,
+}
+
 ATTRIBUTE = "attr."
 
 _DEFAULTS = {"provenance": Provenance.RECORDED.value}
@@ -141,6 +150,7 @@ _DEFECTS: Mapping[str, pl.Expr] = {
 SpanRows = pl.DataFrame
 Samples = pl.DataFrame
 Accounts = pl.DataFrame
+Readings = pl.DataFrame
 
 
 def span_rows(columns: Mapping[str, Any]) -> SpanRows:

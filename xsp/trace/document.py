@@ -24,6 +24,7 @@ from xsp.trace.file import (
     frozen,
     pack_runs,
     read_file,
+    unpack_readings,
     unpack_runs,
     write_file,
 )
@@ -113,6 +114,8 @@ class Trace:
             `plan`, `environment`, `created` and `xsp_version`.
         typical_runs: Frame with the columns of `RUN_SCHEMA`: an example run of each pass; or its
             text in a file, which the property `typical_runs` unpacks. By default none.
+        readings: Frame with the columns of `xsp.provider.READING_SCHEMA`, or its text in a file.
+            By default none.
 
     Raises:
         TraceFormatError: A column is missing or of the wrong type, a kind or level is
@@ -120,11 +123,20 @@ class Trace:
         TypeError: `metadata` has a value that JSON cannot hold.
     """
 
-    __slots__ = ("__weakref__", "_file", "_json", "_metadata", "_spans", "_typical_runs")
+    __slots__ = (
+        "__weakref__",
+        "_file",
+        "_json",
+        "_metadata",
+        "_readings",
+        "_spans",
+        "_typical_runs",
+    )
 
     _file: str  # where it was saved last, or came from; for the commands below a tree
     _json: str
     _metadata: Mapping[str, Any]
+    _readings: pl.DataFrame | str
     _typical_runs: pl.DataFrame | str
     _spans: pl.DataFrame
 
@@ -133,6 +145,7 @@ class Trace:
         spans: pl.DataFrame,
         metadata: Mapping[str, Any],
         typical_runs: pl.DataFrame | str | None = None,
+        readings: pl.DataFrame | str | None = None,
     ) -> None:
         integrity.check_columns(spans)
         integrity.check_words(spans)
@@ -152,6 +165,7 @@ class Trace:
         put("_metadata", checked)
         put("_spans", spans.clone())
         put("_typical_runs", typical_runs if typical_runs is not None else "")
+        put("_readings", readings if readings is not None else "")
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"A trace is read-only (you set {name!r}). Make another Trace.")
@@ -195,6 +209,20 @@ class Trace:
             super().__setattr__("_typical_runs", runs)
         assert isinstance(self._typical_runs, pl.DataFrame)
         return self._typical_runs.clone()
+
+    @property
+    def readings(self) -> pl.DataFrame:
+        """What monitors read: energy, power, utilization; docs/trace.md documents the columns.
+
+        There are no rows if nothing was read.
+
+        Raises:
+            TraceFormatError: The readings in the file are damaged.
+        """
+        if isinstance(self._readings, str):
+            super().__setattr__("_readings", unpack_readings(self._readings))
+        assert isinstance(self._readings, pl.DataFrame)
+        return self._readings.clone()
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -247,12 +275,11 @@ class Trace:
                 missing or not writable. No part of the file is left behind.
         """
         # Typical runs that were never unpacked are written as they were read.
-        runs = (
-            self._typical_runs
-            if isinstance(self._typical_runs, str)
-            else pack_runs(self._typical_runs)
+        runs, readings = (
+            each if isinstance(each, str) else pack_runs(each)
+            for each in (self._typical_runs, self._readings)
         )
-        written = write_file(self._spans, self._json, Path(path), runs=runs)
+        written = write_file(self._spans, self._json, Path(path), runs=runs, readings=readings)
         super().__setattr__("_file", printable(str(path)))
         return written
 
@@ -335,9 +362,25 @@ class Trace:
     def as_measured(self) -> Trace:
         """Return the same trace drawn with the times that the deepest run measured."""
         measured = [pl.col(f"measured_{end}").alias(end) for end in ("start_ns", "end_ns")]
-        trace = Trace(self._spans.with_columns(measured), self._metadata, self._typical_runs)
+        trace = self.replaced(self._spans.with_columns(measured), self._metadata)
         object.__setattr__(trace, "_file", self._file)
         return trace
+
+    def replaced(
+        self, spans: pl.DataFrame | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Trace:
+        """Return the same trace with other spans or metadata.
+
+        Args:
+            spans: As for `Trace`; None (default): the same.
+            metadata: As for `Trace`; None (default): the same.
+        """
+        return Trace(
+            self._spans if spans is None else spans,
+            self._metadata if metadata is None else metadata,
+            self._typical_runs,
+            self._readings,
+        )
 
     def to_pandas(self) -> pd.DataFrame:
         """Return `spans` as a pandas frame, attributes as one dictionary per span.
@@ -441,12 +484,12 @@ def load(path: str | PathLike[str]) -> Trace:
         TraceFormatError: The file is damaged, is no trace, or is newer than this xsp.
         OSError: The file cannot be opened; as Python raises it.
     """
-    spans, text, runs = read_file(Path(path))
+    spans, text, runs, readings = read_file(Path(path))
     metadata = _read_metadata(path, text)
     try:
         if metadata["format"] == 1:
             spans, metadata = spans_of_format_1(spans), metadata_of_format_1(metadata)
-        trace = Trace(spans, frozen(metadata), runs)
+        trace = Trace(spans, frozen(metadata), runs, readings)
         # Times are not checked: a trace with a wrong time is still worth reading.
         integrity.check_tree(spans)
         object.__setattr__(trace, "_file", printable(str(path)))

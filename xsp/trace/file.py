@@ -22,6 +22,7 @@ import polars as pl
 
 from xsp.errors import TraceFormatError
 from xsp.machine import replacing
+from xsp.provider import READING_SCHEMA
 from xsp.trace.integrity import RUN_SCHEMA, check_run_columns
 
 # Raised by polars and Python on a damaged Parquet file; a PanicException is no `Exception`.
@@ -29,6 +30,7 @@ DAMAGE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, Valu
 
 _KEY = "xsp"
 _RUNS = "xsp.runs"
+_READINGS = "xsp.readings"
 _CHECKSUM = "xsp.checksum"
 # Zeros that stand for the checksum while it is computed: BLAKE2b of the whole file in
 # hexadecimal. A checksum of bytes does not depend on the version of polars that wrote them.
@@ -49,7 +51,9 @@ UnixNanoseconds = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 _DEEPEST = 64  # nested objects and lists; xsp's own metadata has four
 
 
-def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "") -> Path:
+def write_file(
+    spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = "", readings: str = ""
+) -> Path:
     """Write spans and metadata (JSON) to `path`, whole or not at all.
 
     Args:
@@ -57,11 +61,13 @@ def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = ""
         metadata: JSON text, written under the key `xsp`.
         path: The file.
         runs: Text of the typical runs (`pack_runs`), written under the key `xsp.runs`.
+        readings: Text of the readings (`pack_runs`), written under the key `xsp.readings`.
 
     Raises:
         ExportError: The file could not be written; nothing is left behind.
     """
-    texts = {_KEY: metadata, _CHECKSUM: _BLANK} | ({_RUNS: runs} if runs else {})
+    more = {key: text for key, text in ((_RUNS, runs), (_READINGS, readings)) if text}
+    texts = {_KEY: metadata, _CHECKSUM: _BLANK} | more
     buffer = io.BytesIO()
     spans.write_parquet(buffer, metadata=texts)
     content = buffer.getbuffer()
@@ -73,8 +79,8 @@ def write_file(spans: pl.DataFrame, metadata: str, path: Path, *, runs: str = ""
     return path
 
 
-def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
-    """Return the spans of a file, its metadata as JSON text, and the text of its typical runs.
+def read_file(path: Path) -> tuple[pl.DataFrame, str, str, str]:
+    """Return the spans of a file, its metadata as JSON, and texts of typical runs and readings.
 
     Raises:
         TraceFormatError: The file is damaged or not a trace.
@@ -101,7 +107,7 @@ def read_file(path: Path) -> tuple[pl.DataFrame, str, str]:
         raise TraceFormatError(
             f"{path} is a Parquet file but not a trace: open files that trace.save() wrote"
         )
-    return spans, metadata, texts.get(_RUNS, "")
+    return spans, metadata, texts.get(_RUNS, ""), texts.get(_READINGS, "")
 
 
 def is_own(path: Path) -> bool:
@@ -128,7 +134,7 @@ def _holds_records(path: Path) -> bool:
 
 
 def pack_runs(runs: pl.DataFrame) -> str:
-    """Return typical runs as text for a file; empty for no rows.
+    """Return typical runs, or readings, as text for a file; empty for no rows.
 
     The text is a checksum and the base64 of a Parquet file, as Parquet's key-value metadata
     must be text. An Arrow file would not do: a damaged one makes polars abort the process.
@@ -149,16 +155,34 @@ def unpack_runs(text: str) -> pl.DataFrame:
     """
     if not text:
         return pl.DataFrame(schema=RUN_SCHEMA)
+    runs = _unpacked(text, "typical runs")
+    check_run_columns(runs)
+    return runs
+
+
+def unpack_readings(text: str) -> pl.DataFrame:
+    """Return the readings of a text that `pack_runs` returned.
+
+    Raises:
+        TraceFormatError: The text is damaged.
+    """
+    if not text:
+        return pl.DataFrame(schema=READING_SCHEMA)
+    readings = _unpacked(text, "readings")
+    if readings.schema != pl.Schema(READING_SCHEMA):
+        raise _damaged("readings", "its columns are others")
+    return readings
+
+
+def _unpacked(text: str, what: str) -> pl.DataFrame:
     checksum, _, encoded = text.partition(" ")
     try:
         content = base64.b64decode(encoded, validate=True)
         if f"{zlib.crc32(content):08x}" != checksum:
-            raise _damaged_runs("its checksum is another")
-        runs = pl.read_parquet(io.BytesIO(content))
+            raise _damaged(what, "its checksum is another")
+        return pl.read_parquet(io.BytesIO(content))
     except DAMAGE as error:
-        raise _damaged_runs(error) from error
-    check_run_columns(runs)
-    return runs
+        raise _damaged(what, error) from error
 
 
 def _check_sum(path: Path, content: bytes) -> None:
@@ -202,9 +226,9 @@ def _check_ends(path: Path, file: io.BufferedReader) -> None:
     file.seek(0)
 
 
-def _damaged_runs(reason: object) -> TraceFormatError:
+def _damaged(what: str, reason: object) -> TraceFormatError:
     return TraceFormatError(
-        f"The typical runs in this trace are damaged, and only they are ({reason}). Copy the "
+        f"The {what} in this trace are damaged, and only they are ({reason}). Copy the "
         "file again, or measure again."
     )
 

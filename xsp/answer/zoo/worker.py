@@ -114,7 +114,7 @@ class _Part:
         self._refusals.hosts.clear()
         trace = measure_here(point.spec, self._task.plan, self._report, look=self._look)
         metadata = {**trace.metadata, "settings": point.settings}
-        return Trace(trace.spans, metadata, trace.typical_runs)
+        return trace.replaced(metadata=metadata)
 
     def _look(self, subject: Subject) -> Iterable[TraceWarning]:
         warnings: list[TraceWarning] = []

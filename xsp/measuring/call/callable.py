@@ -9,6 +9,7 @@ from xsp.level import LevelSet
 from xsp.measuring.call.repeat import carry_out, check_function, name_of
 from xsp.progress import Progress, progress_bar, status_line
 from xsp.provider import ModelCall
+from xsp.reading.monitor import monitoring_of
 from xsp.reading.runs import ProcessRuns, build_trace, interpret
 from xsp.record.session import (
     Plan,
@@ -32,6 +33,8 @@ def measure(  # noqa: PLR0913  # what `measure` takes is what its users choose
     statistic: str = "trimmed",
     progress: bool | Progress | None = None,
     setup: Callable[[], Any] | None = None,
+    monitor: bool | None = None,
+    energy: bool = False,
     **kwargs: Any,
 ) -> Trace:
     """Call `function(*args, **kwargs)` some hundred times, and return its trace.
@@ -58,6 +61,9 @@ def measure(  # noqa: PLR0913  # what `measure` takes is what its users choose
         setup: Function without arguments that xsp calls before each step, outside of the step's
             time. It returns the arguments of the call: a tuple, a dict of keyword arguments, or
             None for those given. By default none.
+        monitor: Whether to read energy and utilization, in steps of their own. None (default): if
+            there is a GPU, or an energy counter of the CPU; True: of the host in any case.
+        energy: Read energy for 30 seconds, after 2 in which nothing runs. By default False.
         kwargs: Keyword arguments of the function.
 
     Returns:
@@ -67,9 +73,12 @@ def measure(  # noqa: PLR0913  # what `measure` takes is what its users choose
         ValueError: A level is unknown, or a number out of range.
         TypeError: `setup` returns something else, or a call of `function` only makes a coroutine
             or a generator.
-        MeasurementError: Another profile is running in this process.
+        MeasurementError: Another profile is running in this process; or nothing here tells the
+            energy or utilization asked for.
     """
-    settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
+    settings = settings_of(
+        levels, runs=runs, budget=budget, statistic=statistic, monitor=monitor, energy=energy
+    )
     visited = visit_all(function, args, kwargs, settings=settings, progress=progress, setup=setup)
     with status_line(progress, "making the trace"):
         return build_trace([interpret_session(*visited)], settings)
@@ -106,7 +115,12 @@ def visit_all(  # noqa: PLR0913  # those of `measure`, and what a process of a t
         TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
-    selection = select(settings.levels, operators=settings.operators)
+    selection = select(
+        settings.levels,
+        operators=settings.operators,
+        monitor=settings.monitor,
+        energy=settings.energy,
+    )
     session = Session(selection.providers, kinds=selection.kinds)
     given = tuple(args), dict(kwargs or {})
     call = _model_call(session, function, *(given if setup is None else _set_up(setup, *given)))
@@ -167,6 +181,7 @@ def interpret_session(
         environment=describe_environment(),
         origin=session.origin,
         counts=interpretation.counts,
+        monitoring=monitoring_of(session.monitored),
     )
 
 

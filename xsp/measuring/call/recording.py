@@ -10,7 +10,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +127,7 @@ def record(
         TypeError: A call of `function` only makes a coroutine or a generator.
         MeasurementError: Another profile is running in this process.
     """
+    settings = replace(settings, monitor=False)  # the file does not hold readings
     session, selection, subject = visit_all(function, args, settings=settings, progress=progress)
     return recording_of(session, levels=selection.levels, subject=subject, settings=settings)
 

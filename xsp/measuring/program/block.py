@@ -85,6 +85,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         on_busy: If another measurement runs in this process: "raise" (default) an error, or
             "skip" to run the block unprofiled.
         name: Name of the program in the trace; by default file and line of the block.
+        monitor: Whether a process beside the block reads energy and utilization. None (default):
+            if there is a GPU, or an energy counter of the CPU. Decorated functions have none.
 
     Raises:
         ValueError: A level is unknown, or a number is out of range.
@@ -103,10 +105,13 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         schedule: schedule | None = None,
         on_busy: Literal["raise", "skip"] = "raise",
         name: str | None = None,
+        monitor: bool | None = None,
     ) -> None:
         if on_busy not in ("raise", "skip"):
             raise ValueError(f"Unknown on_busy={on_busy!r}. Choose 'raise' or 'skip'.")
-        self._settings = settings_of(levels, runs=runs, budget=budget, statistic=statistic)
+        self._settings = settings_of(
+            levels, runs=runs, budget=budget, statistic=statistic, monitor=monitor
+        )
         self._budget_s = None if budget is None else float(budget)
         self._repeat = replay if repeat is None else repeat
         self._progress = progress
@@ -261,7 +266,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             frame = sys._getframe(1)
             # File and line of a block, for people.
             place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-            recorder = self._begin(place)
+            recorder = self._begin(place, monitor=self._settings.monitor)
             stack.callback(recorder.end)
             recorder.begin(frame)
             self._watches = True
@@ -401,10 +406,10 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         """Keep other measurements out: yields whether that is possible, or else raises."""
         return if_alone("a profile") if self._skips else _exclusively()
 
-    def _begin(self, name: str) -> Recorder:
+    def _begin(self, name: str, *, monitor: bool | None = False) -> Recorder:
         self._process = os.getpid()
         self._selection = selection = select(
-            self._settings.levels, operators=self._settings.operators
+            self._settings.levels, operators=self._settings.operators, monitor=monitor
         )
         seed = self._seed
         if seed is None and in_process_group() and (rank := identity()) is not None:

@@ -80,7 +80,7 @@ def measure_here(
         warnings.append(INTERRUPTED)
     with status_line(progress, f"merging the runs of {spec.name}"):
         trace = build_trace([outcome], settings, warnings=warnings)
-    return Trace(trace.spans, {**trace.metadata, "settings": spec.settings}, trace.typical_runs)
+    return trace.replaced(metadata={**trace.metadata, "settings": spec.settings})
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def measure_isolated(
         with status_line(progress, f"merging the runs of {spec.name}"):
             trace = build_trace(processes, settings, waiting, warnings=warnings)
         metadata = {**trace.metadata, "settings": spec.settings}
-        return Trace(trace.spans, metadata, trace.typical_runs)
+        return trace.replaced(metadata=metadata)
 
 
 def _measure(
@@ -102,7 +102,11 @@ def _measure(
         return running.enter_context(closing(Worker(folder / name, spec, settings, **options)))
 
     report.say(f"starting {_PROCESSES} processes, loading {spec.source or spec.target}")
-    workers = [start(str(number), alone, part=1 / _PROCESSES) for number in range(_PROCESSES)]
+    unread = replace(alone, monitor=False, energy=False)  # one process is enough for readings
+    workers = [
+        start(str(number), unread if number else alone, part=1 / _PROCESSES)
+        for number in range(_PROCESSES)
+    ]
     interrupted = False
     try:
         on_host = (spec.device or "cpu") == "cpu"
@@ -129,7 +133,7 @@ def _measure(
         warnings.insert(0, INTERRUPTED)
     told: ProcessRuns | TraceWarning | None = None
     if synchronous and not interrupted:
-        rest = replace(settings, budget_s=settings.budget_s * (1 - share))
+        rest = replace(unread, budget_s=settings.budget_s * (1 - share))
 
         def begin() -> Worker:
             running.close()  # whatever is ending would disturb what comes

@@ -98,7 +98,7 @@ def load(
     if batch is None:
         return made
     settings = {**made.metadata.get("settings", {}), "batch": batch}
-    return Trace(made.spans, {**made.metadata, "settings": settings}, made.typical_runs)
+    return made.replaced(metadata={**made.metadata, "settings": settings})
 
 
 read = load  # its name in earlier versions

@@ -12,6 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.provider import BACKWARD, CALL, LAYER, OPTIMIZER, PART, REGION
+from xsp.reading.monitor import attributes_of, monitoring_of
 from xsp.reading.program.cost import CALL_NS, PASS_NS
 from xsp.reading.program.deep import Deep, ItemRows, read_deep
 from xsp.reading.program.events import ITERATION, STEP, TWIN
@@ -104,6 +105,11 @@ def read_program(
     warnings = [*program_warnings(naming, forest, record), *record.warnings, *deep.warnings]
     warnings += system.warnings if system is not None else ()
     warnings += warnings_of((*deep.counts, *(system.counts if system is not None else ())))
+    monitoring = monitoring_of(record.monitored)
+    if monitoring is not None:
+        told, contradictions = attributes_of(monitoring)
+        own[0] = {**own.get(0, {}), **told}
+        warnings += contradictions
     spans = spans_of(rows, self_times(rows), own, record.thread)
     metadata = _described(process, settings, warnings, spans)
     metadata["groups"] = groups
@@ -116,7 +122,7 @@ def read_program(
         for number, group in enumerate(naming.groups)
     }
     return ProgramTraces(
-        program=Trace(spans, metadata),
+        program=Trace(spans, metadata, readings=monitoring.readings if monitoring else None),
         groups=_group_traces(rows, own, groups, naming, process, settings),
         collectives=_collectives(deep, forest, naming),
         began_ns=record.begin_ns,

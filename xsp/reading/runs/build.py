@@ -12,6 +12,7 @@ from xsp.errors import MeasurementError
 from xsp.level import MEASURED
 from xsp.reading.accounting import with_call_rows
 from xsp.reading.merge import merge
+from xsp.reading.monitor import attributes_of, with_attributes
 from xsp.reading.runs.process_runs import ProcessRuns
 from xsp.reading.runs.synchronous import left, resolve, with_latencies
 from xsp.record.session import Settings
@@ -69,6 +70,9 @@ def build_trace(
             for warning in own
             if warning.code not in AMBIGUITIES and warning not in warnings
         ]
+    monitoring = next((each.monitoring for each in processes if each.monitoring), None)
+    of_root, contradictions = attributes_of(monitoring) if monitoring else ({}, [])
+    warnings += contradictions
     metadata = describe(
         processes,
         settings,
@@ -78,9 +82,10 @@ def build_trace(
         if merged.processes < 2
         else f"across {merged.processes} processes",
     )
-    spans = with_call_rows(merged.spans)
+    spans = with_attributes(with_call_rows(merged.spans), of_root)
     metadata |= made_of(spans)
-    return Trace(spans, metadata, merged.typical_runs)
+    readings = monitoring.readings if monitoring else None
+    return Trace(spans, metadata, merged.typical_runs, readings)
 
 
 def describe(

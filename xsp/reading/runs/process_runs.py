@@ -13,11 +13,12 @@ import polars as pl
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
 from xsp.matching import Pass, Run
+from xsp.reading.monitor import Monitoring
 from xsp.trace import DAMAGE
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning, WarningCount
 
-_ROWS, _FACTS = "rows.parquet", "runs.json"
+_ROWS, _READINGS, _FACTS = "rows.parquet", "readings.parquet", "runs.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class ProcessRuns:
         environment: The machine, and the process at the end of the measurement.
         origin: When the measurement began, and inside whose span; None if unknown.
         counts: How many rows were lost, found no parent, or are ambiguous.
+        monitoring: Readings of energy and utilization; None where none were taken.
     """
 
     runs: tuple[Run, ...]
@@ -41,6 +43,7 @@ class ProcessRuns:
     environment: Mapping[str, Any] = field(default_factory=dict)
     origin: Origin | None = None
     counts: tuple[WarningCount, ...] = ()
+    monitoring: Monitoring | None = None
 
     @property
     def has_spans(self) -> bool:
@@ -61,7 +64,7 @@ class ProcessRuns:
         if frames:
             # Passes may differ in the fields of `attributes`: missing columns become null.
             pl.concat(frames, how="diagonal_relaxed").write_parquet(folder / _ROWS)
-        facts = {
+        facts: dict[str, Any] = {
             "runs": [_run_facts(run) for run in self.runs],
             "warnings": [asdict(warning) for warning in self.warnings],
             "counts": [asdict(count) for count in self.counts],
@@ -70,6 +73,10 @@ class ProcessRuns:
             "environment": dict(self.environment),
             "origin": asdict(self.origin) if self.origin else None,
         }
+        if (told := self.monitoring) is not None:
+            told.readings.write_parquet(folder / _READINGS)
+            facts["monitoring"] = {"lasts_ns": told.lasts_ns, "steps": told.steps}
+            facts["warnings"] += [asdict(warning) for warning in told.warnings]
         (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 
     @classmethod
@@ -91,6 +98,9 @@ class ProcessRuns:
                 facts["environment"],
                 Origin(**facts["origin"]) if facts["origin"] else None,
                 tuple(WarningCount(**count) for count in facts["counts"]),
+                Monitoring(pl.read_parquet(folder / _READINGS), **facts["monitoring"])
+                if "monitoring" in facts
+                else None,
             )
         except (*DAMAGE, KeyError, TypeError, AttributeError) as error:
             raise TraceFormatError(f"{folder} holds no complete runs: {error}") from error

@@ -30,6 +30,7 @@ from xsp.provider import (
     LEAVE,
     RAISED,
     ModelCall,
+    Monitor,
     ProgramWatcher,
     Provider,
     Records,
@@ -40,7 +41,7 @@ from xsp.record.program.thread_times import ThreadTime, since, thread_times
 from xsp.record.program.window import LONGEST_DEEP_NS, LONGEST_NS, Lottery
 from xsp.record.program.window import Records as Recorded
 from xsp.record.program.worker_sampler import WorkerSampler, WorkerSamples
-from xsp.record.session import InsideCost, Selection, Session, schedule
+from xsp.record.session import InsideCost, Monitored, Selection, Session, schedule
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning
 
@@ -54,6 +55,7 @@ _SINGLE = 3  # windows at first that last one call each
 _DETAIL_NS = 2_000_000_000  # of 300,000 operators a second, with shapes: 0.3 GB
 _AGAIN_NS = 1_000_000  # after which another thread looks again whether a window may end
 _NEVER = (1 << 63) - 1
+_MONITOR = Pass(frozenset(), monitored=True)
 _OVER = (END, RAISED, LEAVE)  # what the log of a thread ends with that is in nothing
 
 
@@ -107,6 +109,7 @@ class ProgramRecord:
         thread_times: Times of threads in the program, by the kernel's numbers; none where the
             system was not to be recorded.
         native: The kernel's number of the thread that the block is on.
+        monitored: What monitors recorded beside it; none where they took no part.
     """
 
     log: LogData
@@ -128,6 +131,7 @@ class ProgramRecord:
     native: int = 0
     workers: tuple[WorkerSamples, ...] = ()
     forks: int = 0
+    monitored: tuple[Monitored, ...] = ()
 
 
 class Recorder:
@@ -164,6 +168,8 @@ class Recorder:
         self._seed = random.Random().randrange(1 << 30) if seed is None else seed
         self.windows: list[Window] = []
         self._armed = ExitStack()
+        self._monitoring = ExitStack()
+        self._monitored: list[tuple[Provider, Records]] = []
         self._lock = threading.RLock()
         self._switching = False
         self._ended = self._suspended = False
@@ -190,6 +196,9 @@ class Recorder:
         _ACTIVE.add(self)
         self.log.home = id(frame)
         self.thread = threading.get_ident()
+        if any(isinstance(provider, Monitor) for provider in self._selection.providers):
+            beside = self.session.recording(_MONITOR, whole_model=False, waiting=False)
+            self._monitored = self._monitoring.enter_context(beside)
         for watcher in self.session.watchers:
             made = self.session.attempt(
                 watcher.watcher, f"{watcher.name} failed to watch for models, which are not seen"
@@ -249,6 +258,7 @@ class Recorder:
         self.watchers.clear()
         self._sampler.end()
         self._workers.end()
+        self._monitoring.close()
         _ACTIVE.discard(self)
         self._children_s = max(_children_s() - self._children_s, 0.0)
 
@@ -329,6 +339,9 @@ class Recorder:
             native=self._native,
             workers=self._workers.samples(),
             forks=self.forks,
+            monitored=(Monitored(self.begin_ns, self.end_ns, 0, tuple(self._monitored)),)
+            if self._monitored
+            else (),
         )
 
     def forget(self) -> None:
@@ -336,6 +349,7 @@ class Recorder:
         self.log.forget()
         self.windows.clear()
         self._workers.forget()
+        self._monitored = []
 
     def kept_calls(self) -> Mapping[int, ModelCall]:
         """Return the last call of each kind of which there were only a few, and forget them."""

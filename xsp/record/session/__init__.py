@@ -27,12 +27,13 @@ from xsp.record.session.recorder import Session
 from xsp.record.session.registry import Listed, installed_providers, listed_providers, registered
 from xsp.record.session.selection import Selection, select
 from xsp.record.session.settings import Settings, schedule, settings_of
-from xsp.record.session.visit import PlannedVisit, Visit, counting, worth_keeping
+from xsp.record.session.visit import Monitored, PlannedVisit, Visit, counting, worth_keeping
 
 __all__ = [
     "THREAD_NUMBERS",
     "InsideCost",
     "Listed",
+    "Monitored",
     "Plan",
     "PlannedVisit",
     "Selection",

@@ -8,7 +8,7 @@ enough. Three rounds of a ladder with the passes bare, layer and op:
     round 1      op, layer, bare                  the other way round
     round 2      layer, bare, op                  shuffled
     round 3      op, bare, layer                  the other way round
-    closing      detail, stack, bare              what costs time, samples; did the machine drift?
+    closing      detail, stack, bare, monitor     what costs time, samples; did the machine drift?
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ MOST_ROUNDS = 400  # interpreting more rounds takes longer than measuring them
 SAMPLED_NS = 500_000_000  # samples of what Python runs are taken for this long
 SAMPLED_SHARE = 0.05  # of the budget, at most
 MOST_SAMPLED = 2000  # steps in which samples are taken, at most
+MONITORED_NS = 3_000_000_000  # energy counters move every 20 to 100 ms: ±3 % at either end
+MONITORED_SHARE, MONITORED_MOST = 0.1, 0.3  # of the budget: as much at least, and at most
+ENERGY_NS = 30_000_000_000  # where energy is asked for
+IDLE_NS = 2_000_000_000  # before that, in which nothing runs
 MOST_WATCHED = 100  # steps of a pass of the system level, which may record 1,000 events in each
 
 
@@ -79,6 +83,7 @@ class Plan:
         self._detailed = [pass_ for pass_ in passes if pass_.detail]
         self._sampling = [pass_ for pass_ in passes if pass_.sampled]
         self._watching = [pass_ for pass_ in passes if pass_.system]
+        self._monitoring = [pass_ for pass_ in passes if pass_.monitored]
         self._round = -1
         self._quickest_ns: int | None = None  # latency of a warm-up step
         self._ask_at = FEWEST_ROUNDS
@@ -154,8 +159,10 @@ class Plan:
         if self._queue and self._queue[0] == planned:
             self._queue.pop(0)
         lasted_ns = ended_ns - began_ns
-        self.spent_ns += lasted_ns
+        self.spent_ns += 0 if planned.pass_.monitored else lasted_ns
         self._now_ns = ended_ns
+        if planned.pass_.monitored:
+            return
         if planned.counts and planned.round != self._begun:
             self._begun, self._latest_ns = planned.round, began_ns
             self._spent_before_ns = self.spent_ns - lasted_ns
@@ -244,8 +251,20 @@ class Plan:
         calls = 1 if self._slow else 3
         last = PlannedVisit(self._timed[0], calls, untimed, self._round + 1)
         if self._slow and self._spent and not self.settings.runs:
-            return detail  # the last visit only tells whether the machine drifted
-        return [*detail, last]
+            return [*detail, *self._readings()]  # the last only tells whether the machine drifted
+        return [*detail, last, *self._readings()]
+
+    def _readings(self) -> list[PlannedVisit]:
+        """Return the visits for energy and utilization, in which nothing else is recorded."""
+        budget_ns = self.settings.budget_s * 1e9
+        most_ns = min(MONITORED_NS, MONITORED_MOST * budget_ns)
+        most_ns, idle_ns = int(max(most_ns, MONITORED_SHARE * budget_ns)), 0
+        if self.settings.energy:
+            most_ns, idle_ns = ENERGY_NS, IDLE_NS
+        return [
+            PlannedVisit(pass_, round=self._round + 2, most_ns=most_ns, idle_ns=idle_ns)
+            for pass_ in self._monitoring
+        ]
 
     @property
     def _spent(self) -> bool:

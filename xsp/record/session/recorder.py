@@ -6,6 +6,7 @@ Nothing is interpreted while the model runs; `xsp.reading.runs` interprets the v
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -20,6 +21,7 @@ from xsp.provider import (
     Awaiting,
     Fingerprinting,
     ModelCall,
+    Monitor,
     Provider,
     Records,
     Request,
@@ -27,7 +29,7 @@ from xsp.provider import (
 )
 from xsp.record.session.calibration import Calibration, InsideCost, calibrate, inside_cost
 from xsp.record.session.disturbance import observers
-from xsp.record.session.visit import PlannedVisit, Readings, Visit
+from xsp.record.session.visit import Monitored, PlannedVisit, Readings, Visit
 from xsp.trace_context import origin
 from xsp.warning import TraceWarning
 
@@ -55,6 +57,7 @@ class Session:
     Attributes:
         origin: When the session was made, and inside which OpenTelemetry span.
         visits: The visits so far.
+        monitored: What monitors recorded so far.
         awaits: Functions that wait until what a call returned is computed.
     """
 
@@ -71,6 +74,7 @@ class Session:
         self.clock = clock or SystemClock()
         self.origin = origin(self.clock)
         self.visits: list[Visit] = []
+        self.monitored: list[Monitored] = []
         self._calibrations: dict[tuple[str, Kind], Calibration | None] = {}
         self._kinds = kinds - {Kind.SYSCALL}  # which have passes of their own
         self._warnings: dict[tuple[str, str], TraceWarning] = {}
@@ -117,6 +121,9 @@ class Session:
         if planned.pause_until_ns:
             self._pause(planned.pause_until_ns, call, prepare)
             return []
+        if planned.pass_.monitored:
+            self._monitor(planned, call, prepare)
+            return []
         now, synchronize, awaits = self.clock.now, self.synchronize, self.awaits
         function, args, kwargs = call.function, call.args, dict(call.kwargs)
         readings, most_ns = Readings(), planned.most_ns
@@ -143,6 +150,28 @@ class Session:
         self.visits.append(readings.visit(planned, call.name, thread, tuple(records)))
         return [end - begin for begin, end in readings.windows]
 
+    def _monitor(
+        self, planned: PlannedVisit, call: ModelCall, prepare: Callable[[], object] | None
+    ) -> None:
+        """Make steps one right after the other, with nothing but monitors beside them."""
+        steps = 0
+        with self.recording(planned.pass_, whole_model=call.whole_model) as records:
+            time.sleep(planned.idle_ns / 1e9)
+            begin_ns = end_ns = self.clock.now()
+            while steps < _MOST_UNOBSERVED and end_ns - begin_ns < planned.most_ns:
+                self._step(call, prepare)
+                steps, end_ns = steps + 1, self.clock.now()
+        self.monitored.append(Monitored(begin_ns, end_ns, steps, tuple(records)))
+
+    def _step(self, call: ModelCall, prepare: Callable[[], object] | None) -> None:
+        """Make a step that nobody times, and wait until it is computed."""
+        if prepare is not None:
+            self._prepare(prepare)
+        result = call()
+        for await_outputs in self.awaits:
+            await_outputs(result)
+        self.synchronize()
+
     def _prepare(self, prepare: Callable[[], object]) -> None:
         prepare()
         self.synchronize()  # what preparing asked of a device must not be timed
@@ -152,16 +181,16 @@ class Session:
         for _ in range(_MOST_UNOBSERVED):  # a clock that stands still must not hang the session
             if self.clock.now() >= until_ns:
                 return
-            if prepare is not None:
-                self._prepare(prepare)
-            result = call()
-            for await_outputs in self.awaits:
-                await_outputs(result)
-            self.synchronize()
+            self._step(call, prepare)
 
     @contextmanager
     def recording(
-        self, pass_: Pass, *, whole_model: bool, logged: Collection[str] = ()
+        self,
+        pass_: Pass,
+        *,
+        whole_model: bool,
+        logged: Collection[str] = (),
+        waiting: bool = True,
     ) -> Iterator[list[tuple[Provider, Records]]]:
         """Arm the providers of a pass for the `with` block.
 
@@ -169,6 +198,7 @@ class Session:
             pass_: The pass.
             whole_model: Whether every step in the block is a call of the model itself.
             logged: Names of providers that record no layers, as a program's log has these.
+            waiting: Whether monitors have their first readings before the block begins.
 
         Yields:
             A list that holds each provider with its records when the block has ended.
@@ -184,6 +214,7 @@ class Session:
             sampled=pass_.sampled,
             whole_model=whole_model,
             measured=self._kinds,
+            monitored=pass_.monitored and waiting,
         )
         records: list[tuple[Provider, Records]] = []
         with ExitStack() as stack:
@@ -227,7 +258,8 @@ class Session:
         return [
             provider
             for provider in self.providers
-            if provider.kinds & pass_.kinds and (provider.name, pass_) not in self._broken
+            if (provider.kinds & pass_.kinds or (pass_.monitored and isinstance(provider, Monitor)))
+            and (provider.name, pass_) not in self._broken
         ]
 
     def _guard(

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from xsp.errors import ProviderError, guarded
 from xsp.level import Kind, Level
-from xsp.provider import Provider, SelfDiagnosing
+from xsp.provider import Monitor, Provider, SelfDiagnosing
 
 GROUP = "xsp.levels"
 
@@ -179,7 +179,8 @@ def _faults(candidate: object) -> Iterator[str]:
     if not isinstance(level, Level):
         yield f"level must be an xsp.level.Level, not {level!r}"
     kinds = getattr(candidate, "kinds", None)
-    if not isinstance(kinds, frozenset) or not kinds or not all(isinstance(k, Kind) for k in kinds):
+    some = bool(kinds) or isinstance(candidate, Monitor)
+    if not isinstance(kinds, frozenset) or not some or not all(isinstance(k, Kind) for k in kinds):
         yield f"kinds must be a frozenset of at least one xsp.level.Kind, not {kinds!r}"
     for method, arguments in _METHODS.items():
         yield from _method_faults(method, getattr(candidate, method, None), arguments)

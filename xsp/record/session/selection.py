@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from xsp.errors import MeasurementError
 from xsp.level import MEASURED, Kind, Level
 from xsp.matching import Pass, ladder
-from xsp.provider import Provider, Sampler, Watcher
+from xsp.provider import Monitor, Provider, Sampler, Watcher
 from xsp.record.session import registry
 
 
@@ -31,11 +32,14 @@ class Selection:
 
         These are one for what the operating system does for regions, layers and operators each;
         a pass for attributes that cost time, without library calls unless there are
-        kernels below them, for such calls tell all they know on the timed passes; and one for
-        samples of what Python runs, without the kinds that Python cannot be the time between.
+        kernels below them, for such calls tell all they know on the timed passes; one for
+        samples of what Python runs, without the kinds that Python cannot be the time between; and
+        one for monitors.
         """
         kinds = self.kinds - {Kind.SYSCALL}
         passes = ladder(kinds)
+        if any(isinstance(provider, Monitor) for provider in self.providers):
+            passes += (Pass(frozenset(), monitored=True),)
         shallow = frozenset(kind for kind in kinds if kind.order <= Kind.OP.order)
         if Kind.SYSCALL in self.kinds:
             passes += tuple(Pass(step.kinds | {Kind.SYSCALL}) for step in ladder(shallow)[1:])
@@ -49,12 +53,23 @@ class Selection:
         return (*passes, Pass(shallow, sampled=True))
 
 
-def select(levels: Iterable[Level], *, operators: bool = True) -> Selection:
+def select(
+    levels: Iterable[Level],
+    *,
+    operators: bool = True,
+    monitor: bool | None = False,
+    energy: bool = False,
+) -> Selection:
     """Select the providers that can work here and serve one of `levels`.
 
     Args:
         levels: Levels asked for.
         operators: Whether operators are recorded if the framework level is asked for.
+        monitor: Whether monitors take part; None: those that can read more than the host.
+        energy: Whether they must be able to.
+
+    Raises:
+        MeasurementError: Monitors were asked for, and none can work here.
     """
     levels = frozenset(levels)
     reasons = {
@@ -64,10 +79,29 @@ def select(levels: Iterable[Level], *, operators: bool = True) -> Selection:
     kinds = {kind for p in usable for kind in p.kinds if kind.level in levels} | {Kind.REGION}
     kinds -= set() if operators else {Kind.OP}
     return Selection(
-        tuple(p for p in usable if p.kinds & kinds or isinstance(p, Watcher)),
+        (
+            *(p for p in usable if p.kinds & kinds or isinstance(p, Watcher)),
+            *(_monitors(usable, asked=monitor, energy=energy)),
+        ),
         frozenset(kinds),
         {level.label: _state(level, kinds, reasons) for level in sorted(levels)},
     )
+
+
+def _monitors(
+    usable: Iterable[Provider], *, asked: bool | None, energy: bool
+) -> Iterator[Provider]:
+    if asked is False and not energy:
+        return
+    found = [
+        p for p in usable if isinstance(p, Monitor) and ((asked and not energy) or p.has_energy())
+    ]
+    if not found and (asked or energy):
+        raise MeasurementError(
+            f"Nothing here tells {'energy' if energy else 'utilization'}. `xsp doctor` says what is "
+            "missing."
+        )
+    yield from found
 
 
 def _state(level: Level, kinds: set[Kind], reasons: dict[str, str | None]) -> str:
@@ -76,7 +110,7 @@ def _state(level: Level, kinds: set[Kind], reasons: dict[str, str | None]) -> st
     said = [
         reason
         for provider in registry.installed_providers()
-        if provider.level is level and (reason := reasons[provider.name])
+        if provider.level is level and provider.kinds and (reason := reasons[provider.name])
     ]
     said += [f"{entry.name}: {entry.reason}" for entry in registry.broken()]
     return "; ".join(said) or "no provider of this level is installed"

@@ -9,6 +9,8 @@ from typing import Any
 from xsp.level import Level, LevelSet, parse_levels, wants_operators
 from xsp.matching import ranks_of
 
+_UNASKED = (("monitor", None), ("energy", False))  # which a trace does not say
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -23,6 +25,9 @@ class Settings:
         warmup: Steps before the first whose latency counts; 0: the model is warm already.
         statistic: How runs are summarized: trimmed, median or mean.
         operators: Whether the framework level has operators, or layers alone.
+        monitor: Whether energy and utilization are read; None: where there is a device or an
+            energy counter.
+        energy: Whether they are read for 30 s, after 2 s in which nothing runs.
     """
 
     levels: frozenset[Level] = field(default_factory=lambda: parse_levels(2))
@@ -32,6 +37,8 @@ class Settings:
     warmup: int = 3
     statistic: str = "trimmed"
     operators: bool = True
+    monitor: bool | None = None
+    energy: bool = False
 
     def __post_init__(self) -> None:
         """Refuse settings by which nothing can be measured.
@@ -49,7 +56,8 @@ class Settings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the settings as what JSON can hold."""
-        return asdict(self) | {"levels": sorted(level.label for level in self.levels)}
+        plain = asdict(self) | {"levels": sorted(level.label for level in self.levels)}
+        return {name: value for name, value in plain.items() if (name, value) not in _UNASKED}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Settings:
@@ -63,6 +71,8 @@ def settings_of(
     runs: int | None = None,
     budget: float | None = None,
     statistic: str = "trimmed",
+    monitor: bool | None = None,
+    energy: bool = False,
 ) -> Settings:
     """Return the settings behind the arguments of the front door.
 
@@ -75,6 +85,8 @@ def settings_of(
         operators=wants_operators(levels),
         runs=runs,
         statistic=statistic,
+        monitor=monitor,
+        energy=energy,
     )
     return settings if budget is None else replace(settings, budget_s=float(budget))
 

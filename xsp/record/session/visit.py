@@ -22,6 +22,7 @@ class PlannedVisit:
             last visit left in the caches.
         round: Number of the visit's round, from 0; -1 for warming up.
         most_ns: The visit ends with the step in which it has lasted longer; 0: no limit.
+        idle_ns: Of a visit for readings: for how long nothing runs before its steps.
         pause_until_ns: Instead of all that, until when, on the session's clock, the model runs
             without being observed.
     """
@@ -31,6 +32,7 @@ class PlannedVisit:
     untimed: int = 0
     round: int = -1
     most_ns: int = 0
+    idle_ns: int = 0
     pause_until_ns: int = 0
 
     @property
@@ -76,6 +78,23 @@ class Visit:
     shared: bool = False
     pauses: tuple[tuple[int, int], ...] = ()
     model_calls: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Monitored:
+    """What monitors recorded beside a stretch of the program.
+
+    Attributes:
+        begin_ns: When the first step began, or the program.
+        end_ns: When the last step ended, or the program.
+        steps: How many steps there were, one right after the other; 0: any program.
+        records: Each monitor with its records.
+    """
+
+    begin_ns: int
+    end_ns: int
+    steps: int
+    records: tuple[tuple[Provider, Records], ...]
 
 
 def counting(visits: Sequence[Visit]) -> list[Visit]:

@@ -86,7 +86,7 @@ _BUDGET_S = 5.0  # more narrows intervals less than the differences of processes
 
 _GROUPS = {
     "What": ("levels", "batch", "device", "train", "framework", "compiled", "precision", "inputs",
-             "threads"),
+             "threads", "monitor", "energy"),
     "How long": ("runs", "budget", "isolate"),
     "Output": ("output", "as_json", "errors", "overhead", "warnings", "exports"),
     "Advanced": ("synchronous", "statistic", "timeline", "max_spans", "full", "help"),
@@ -145,6 +145,12 @@ class _Grouped(TargetCommand):
     help="Add a pass with synchronous kernels and one thread; resolves ambiguous parents.",
 )
 @click.option(
+    "--monitor/--no-monitor",
+    default=None,
+    help="Read energy and utilization.  [default: if there is a GPU or an energy counter]",
+)
+@click.option("--energy", is_flag=True, help="Read energy for 30 s more, and idle power.")
+@click.option(
     "--serialised",
     is_flag=True,
     hidden=True,  # as earlier versions called `--synchronous`
@@ -188,7 +194,7 @@ def _chosen(
     check_usage(spec, options)
     from xsp.record.session import settings_of  # noqa: PLC0415
 
-    chosen = {name: options[name] for name in ("runs", "budget", "statistic")}
+    chosen = {name: options[name] for name in ("runs", "budget", "statistic", "monitor", "energy")}
     if chosen["budget"] is None and chosen["runs"] is None and spec.kind != "script":
         chosen["budget"] = _BUDGET_S
     settings = usage(lambda: settings_of(options["levels"], **chosen))
@@ -258,6 +264,9 @@ def _profile_script(spec: Spec, settings: Settings, options: dict[str, Any]) -> 
         statistic=settings.statistic,
         progress=None if mine is None or mine.rank == 0 else False,  # all share one terminal
         name=Path(spec.target).name,
+        monitor=settings.monitor or settings.energy or None
+        if settings.monitor is not False
+        else False,
     )
     if mine is None:
         with _terminable(lambda: sys.exit(128 + signal.SIGTERM)):

@@ -69,7 +69,7 @@ def with_peak(
     for name, rate in given.items():
         if not (rate > 0 and math.isfinite(rate)):
             raise ValueError(f"A peak is above 0 ({name}={rate:g}). Give a rate per second.")
-    return Trace(trace.spans, {**trace.metadata, "peak": given}, trace.typical_runs)
+    return trace.replaced(metadata={**trace.metadata, "peak": given})
 
 
 def roof_of(trace: Trace, device: int | None = None) -> Roof | None:

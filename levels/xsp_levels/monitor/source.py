@@ -1,0 +1,43 @@
+"""Makes the sources by name, and says why one cannot be read here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from xsp_levels.monitor import amd, host, nvidia, rapl
+from xsp_levels.monitor.row import Readings
+
+FAST_NS, SLOW_NS = 20_000_000, 100_000_000  # between samples of energy and power; of the rest
+
+
+class Source(Protocol):
+    """Something that can be read again and again.
+
+    Attributes:
+        notes: Sentences on what could not be read.
+    """
+
+    notes: list[str]
+
+    def fast(self) -> Readings:
+        """Read what is sampled every 20 ms: energy and power."""
+        ...
+
+    def slow(self) -> Readings:
+        """Read what is sampled every 100 ms."""
+        ...
+
+
+# For each source: what a person calls it, why it cannot be read (None: it can), how to make it.
+SOURCES: dict[str, tuple[str, Callable[[], str | None], Callable[[int], Source]]] = {
+    "nvidia": ("NVIDIA GPUs", nvidia.unavailable, lambda process: nvidia.Nvidia()),
+    "amd": ("AMD GPUs", amd.unavailable, lambda process: amd.Amd()),
+    "rapl": ("CPU energy", rapl.unavailable, lambda process: rapl.Rapl()),
+    "host": ("host counters", host.unavailable, host.Host),
+}
+
+
+def with_energy(available: Sequence[str]) -> bool:
+    """Tell whether there is a source of energy or of a device among the available ones."""
+    return any(name != "host" for name in available)
