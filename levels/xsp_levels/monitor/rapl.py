@@ -31,9 +31,7 @@ def unavailable() -> str | None:
     if counters:
         return None
     if zones or (PERF / "events" / "energy-pkg").exists():
-        return (
-            "root alone may read it. Run as root, or chmod a+r energy_uj below /sys/class/powercap."
-        )
+        return "root alone may read it. Run as root, or chmod a+r /sys/class/powercap/*/energy_uj."
     return "this machine (virtual, or not x86) has no counters of it. Measure on bare metal."
 
 

@@ -58,7 +58,7 @@ def energy_of(readings: Readings, begin_ns: int, end_ns: int, *, steady: bool) -
         (("energy_j", "processor_energy_j"), "counter"),
         (("power_w",), "power"),
     ):
-        rows = readings.filter(pl.col("metric").is_in(metrics))
+        rows = readings.filter(pl.col("metric").is_in(metrics)).sort("time_ns")
         times = (rows["time_ns"].to_numpy() - begin_ns) / 1e9
         values = rows["value"].to_numpy().astype(np.float64)
         lasts_s = (end_ns - begin_ns) / 1e9

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from xsp.errors import MeasurementError
 from xsp.level import MEASURED, Kind, Level
@@ -90,17 +91,14 @@ def select(
 
 def _monitors(
     usable: Iterable[Provider], *, asked: bool | None, energy: bool
-) -> Iterator[Provider]:
+) -> Iterator[Any]:  # providers that are monitors
     if asked is False and not energy:
         return
-    found = [
-        p for p in usable if isinstance(p, Monitor) and ((asked and not energy) or p.has_energy())
-    ]
+    monitors = [p for p in usable if isinstance(p, Monitor)]
+    found = [p for p in monitors if (asked and not energy) or p.has_energy()]
     if not found and (asked or energy):
-        raise MeasurementError(
-            f"Nothing here tells {'energy' if energy else 'utilization'}. `xsp doctor` says what is "
-            "missing."
-        )
+        what = "energy" if energy else "utilization"
+        raise MeasurementError(f"Nothing here tells {what}. `xsp doctor` says what is missing.")
     yield from found
 
 
