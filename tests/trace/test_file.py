@@ -316,7 +316,7 @@ def test_files_of_format_1_are_read_in_todays_words(resnet: Trace, tmp_path: Pat
     passes = [{"pass": "region", "runs": 30}, {"pass": "layer", "runs": 29}]
     trace = Trace(resnet.spans, {**resnet.metadata, "passes": passes}, resnet.typical_runs)
     today = trace.save(tmp_path / "today.xsp")
-    spans, text, runs = read_file(today)
+    spans, text, runs, _ = read_file(today)
     attributes = pl.col("attributes").struct
     fields = [
         attributes.field(name).alias(

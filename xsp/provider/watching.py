@@ -9,7 +9,7 @@ the system's monotonic clock. The low four bits of a code say what happened, the
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, Self, runtime_checkable
@@ -273,6 +273,22 @@ class ModelCall:
     def states(self) -> Iterable[State]:
         """List the state that a call may change and no copy holds, such as random generators."""
         return ()
+
+
+@runtime_checkable
+class Layered(Protocol):
+    """A call of a model whose layers can be called by themselves."""
+
+    def layer_calls(self, paths: Collection[str]) -> Mapping[str, ModelCall]:
+        """Make the call once, and return the calls of layers in it.
+
+        Args:
+            paths: Dotted paths of layers from the model.
+
+        Returns:
+            The last call of each layer that was called, with its arguments.
+        """
+        ...
 
 
 @runtime_checkable

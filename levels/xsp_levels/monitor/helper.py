@@ -64,7 +64,8 @@ def main(arguments: list[str]) -> None:
     tasks = [
         (name, read, period)
         for name, source in sources.items()
-        for read, period in ((source.fast, FAST_NS), (source.slow, SLOW_NS))
+        for reader, period in (("fast", FAST_NS), ("slow", SLOW_NS))
+        if (read := getattr(source, reader, None)) is not None
     ]
     due = [time.monotonic_ns()] * len(tasks)
     while tasks and os.getppid() == parent:  # a killed parent's forks may keep the pipe open

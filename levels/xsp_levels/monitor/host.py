@@ -35,10 +35,6 @@ class Host:
         self._looked_s = 0.0
         self._files: dict[str, int] = {}
 
-    def fast(self) -> Readings:
-        """Read nothing: no counter of the host is worth that."""
-        return iter(())
-
     def slow(self) -> Readings:
         """Read counters of the machine, then those of the program."""
         yield from self._machine()
@@ -64,16 +60,18 @@ class Host:
             some = self._text(f"/proc/pressure/{what}").partition("\n")[0]
             if "total=" in some:
                 yield Reading(f"{what}_pressure_s", int(some.rpartition("=")[2]) / 1e6)
-        memory = dict(_pairs(self._text("/proc/meminfo")))
-        if "MemAvailable:" in memory:
-            yield Reading("available_bytes", memory["MemAvailable:"] * 1024.0)
-        if "SwapTotal:" in memory:
-            used = memory["SwapTotal:"] - memory.get("SwapFree:", 0)
-            yield Reading("swap_used_bytes", used * 1024.0)
-        paged = dict(_pairs(self._text("/proc/vmstat")))
-        for metric, name in (("disk_read_bytes", "pgpgin"), ("disk_written_bytes", "pgpgout")):
-            if name in paged:
-                yield Reading(metric, paged[name] * 1024.0)
+        memory = self._text("/proc/meminfo")
+        available, swap, free = (
+            _number(memory, name) for name in ("MemAvailable:", "SwapTotal:", "SwapFree:")
+        )
+        if available is not None:
+            yield Reading("available_bytes", available * 1024.0)
+        if swap is not None and free is not None:
+            yield Reading("swap_used_bytes", (swap - free) * 1024.0)
+        paged = self._text("/proc/vmstat")
+        for metric, name in (("disk_read_bytes", "pgpgin "), ("disk_written_bytes", "pgpgout ")):
+            if (moved := _number(paged, name)) is not None:
+                yield Reading(metric, moved * 1024.0)
         lines = [line.partition(":") for line in self._text("/proc/net/dev").splitlines()[2:]]
         cards = [rest.split() for name, _, rest in lines if name.strip() != "lo"]
         if cards:
@@ -93,9 +91,11 @@ class Host:
                 cpu_s += sum(map(int, stat[11:15])) / _TICKS
                 threads += int(stat[17])
                 rss += int(stat[21]) * _PAGE
-                io = dict(_pairs(_read(f"/proc/{process}/io")))
-                moved = [moved[0] + io["read_bytes:"], moved[1] + io["write_bytes:"]]
-                io_known = True
+                io = _read(f"/proc/{process}/io")
+                read, written = _number(io, "read_bytes:"), _number(io, "write_bytes:")
+                if read is not None and written is not None:
+                    moved = [moved[0] + read, moved[1] + written]
+                    io_known = True
         if threads:
             yield Reading("process_s", cpu_s)
             yield Reading("process_rss_bytes", float(rss))
@@ -110,11 +110,10 @@ def _read(path: str) -> str:
         return file.read(16384).decode(errors="replace")
 
 
-def _pairs(text: str) -> Iterator[tuple[str, int]]:
-    for line in text.splitlines():
-        parts = line.split()
-        if len(parts) > 1 and parts[1].isdecimal():
-            yield parts[0], int(parts[1])
+def _number(text: str, name: str) -> int | None:
+    """Return the number that follows a name at the begin of a line."""
+    after = f"\n{text}".partition(f"\n{name}")[2]
+    return int(after.split(None, 1)[0]) if after else None
 
 
 def _descendants(process: int) -> Iterator[int]:

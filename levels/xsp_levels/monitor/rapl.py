@@ -61,10 +61,6 @@ class Rapl:
             ]
             yield Reading("processor_energy_j", sum(counted))
 
-    def slow(self) -> Readings:
-        """Read nothing else."""
-        return iter(())
-
 
 def _zones() -> list[Path]:
     """List the zones of whole packages: `intel-rapl:0`, and not `intel-rapl:0:1` inside."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from xsp_levels.monitor import amd, host, nvidia, rapl
-from xsp_levels.monitor.row import Readings
 
 FAST_NS, SLOW_NS = 20_000_000, 100_000_000  # between samples of energy and power; of the rest
 
@@ -14,19 +13,13 @@ FAST_NS, SLOW_NS = 20_000_000, 100_000_000  # between samples of energy and powe
 class Source(Protocol):
     """Something that can be read again and again.
 
+    It has one of two methods, or both: `fast` reads energy and power, `slow` the rest.
+
     Attributes:
         notes: Sentences on what could not be read.
     """
 
     notes: list[str]
-
-    def fast(self) -> Readings:
-        """Read what is sampled every 20 ms: energy and power."""
-        ...
-
-    def slow(self) -> Readings:
-        """Read what is sampled every 100 ms."""
-        ...
 
 
 # For each source: what a person calls it, why it cannot be read (None: it can), how to make it.

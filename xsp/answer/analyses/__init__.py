@@ -58,6 +58,9 @@ from xsp.answer.analyses.model.model_information import model_information
 from xsp.answer.analyses.model.model_roofline import model_roofline
 from xsp.answer.analyses.model.optimal_batch import optimal_batch
 from xsp.answer.analyses.model.step_latency import step_latency
+from xsp.answer.analyses.monitor.energy import energy
+from xsp.answer.analyses.monitor.host_use import host_use
+from xsp.answer.analyses.monitor.utilization import utilization
 from xsp.answer.analyses.structure.attribution import attribution
 from xsp.answer.analyses.structure.layer_type_work import layer_type_work
 from xsp.answer.analyses.structure.level_latency import level_latency
@@ -125,6 +128,9 @@ ALL: tuple[Analysis[Any], ...] = (
     system_calls,
     page_faults,
     processor_counters,
+    utilization,
+    energy,
+    host_use,
     advice,
 )
 
@@ -153,6 +159,8 @@ __all__ = [
     "critical_path",
     "device_idle",
     "device_time",
+    "energy",
+    "host_use",
     "kernel_by_name",
     "kernel_by_type",
     "kernel_information",
@@ -195,6 +203,7 @@ __all__ = [
     "system_calls",
     "thread_states",
     "thread_timeline",
+    "utilization",
     "verdict",
     "with_peak",
 ]

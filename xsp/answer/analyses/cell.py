@@ -13,9 +13,10 @@ from typing import Any
 from xsp.text import NOTHING, duration, margin, printable
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+_UNITS = {"_j": "J", "_w": "W", "_mhz": "MHz", "_c": "°C"}
 _DECIMAL = ("", "k", "M", "G", "T", "P")
 # What a heading leaves out, for the cells have a unit of their own.
-_SUFFIXES = ("_ns", "_bytes_per_s", "_bytes", "_flops_per_s", "_pct", "_hz")
+_SUFFIXES = ("_ns", "_bytes_per_s", "_bytes", "_flops_per_s", "_pct", "_hz", *_UNITS)
 
 
 def heading_of(column: str) -> str:
@@ -97,9 +98,12 @@ def _number(column: str, value: float) -> str:
         return _scaled(value, 1024.0, _BINARY) + "/s" * column.endswith("_per_s")
     if column.endswith(("flops", "_per_s")):
         return _scaled(value, 1000.0, _DECIMAL) + "/s" * column.endswith("_per_s")
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    for suffix, unit in _UNITS.items():
+        if column.endswith(suffix):
+            small = 0 < abs(value) < 1
+            return f"{1000 * value:.3g} m{unit}" if small else f"{value:,.4g} {unit}"
+    plain = f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else plain
 
 
 def _scaled(value: float, base: float, units: Sequence[str]) -> str:

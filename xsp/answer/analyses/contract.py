@@ -67,6 +67,12 @@ class Need(Enum):
         "measure one call of a graph of ONNX Runtime, TensorFlow or JAX with levels=2 or more; "
         "no operator of eager PyTorch waits for a thread",
     )
+    UTILIZATION = (
+        "utilization of a GPU",
+        "measure where `xsp doctor` lists a GPU, with levels=1 or more",
+    )
+    ENERGY = ("energy", "measure where `xsp doctor` lists a GPU or CPU energy, with energy=True")
+    HOST = ("readings of the host", "measure with monitor=True on Linux")
     MEMORY = ("allocations", "measure with levels=2 or more: operators record what they allocate")
 
     @property
@@ -131,6 +137,11 @@ _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.FAULTS: _knows("page_faults"),
     Need.SYSTEM_CALLS: _has(Kind.SYSCALL),
     Need.INPUTS: _inputs,
+    Need.UTILIZATION: lambda spans: any(
+        _knows(name)(spans) for name in ("gpu_busy_pct", "sm_active_pct")
+    ),
+    Need.ENERGY: _knows("energy_j"),
+    Need.HOST: _knows("cpu_pct"),
     Need.MEMORY: _allocations,
 }
 

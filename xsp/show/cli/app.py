@@ -20,6 +20,7 @@ from xsp.show.cli.answer import analyze, compare, report, show
 from xsp.show.cli.attach import attach
 from xsp.show.cli.counters import counters
 from xsp.show.cli.demo import demo
+from xsp.show.cli.energy import energy
 from xsp.show.cli.export import export, jaeger
 from xsp.show.cli.profile import profile
 from xsp.show.cli.reading import import_files
@@ -35,6 +36,7 @@ Measure
   xsp profile train.py                  profile a script, a function or a model
   xsp attach PID                        profile a running process for some seconds
   xsp sweep torchvision:resnet50        find the best batch size, threads or precision
+  xsp energy torchvision:resnet50       measure the energy of a step and of layers
   xsp zoo run zoo.toml                  measure many models, and make one table
 
 \b
@@ -166,6 +168,7 @@ def doctor(*, as_json: bool, frameworks: bool, peak: bool, verbose: bool) -> Non
 for command in (
     profile,
     attach,
+    energy,
     sweep,
     zoo,
     import_files,

@@ -4,5 +4,6 @@ from xsp.show.cli.answer.analyze import analyze
 from xsp.show.cli.answer.compare import compare
 from xsp.show.cli.answer.report import report
 from xsp.show.cli.answer.show import show
+from xsp.show.cli.answer.table import drawn
 
-__all__ = ["analyze", "compare", "report", "show"]
+__all__ = ["analyze", "compare", "drawn", "report", "show"]

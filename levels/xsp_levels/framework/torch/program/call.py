@@ -8,7 +8,7 @@ import functools
 import sys
 import weakref
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -134,6 +134,18 @@ class TorchCall(ModelCall):
         """Return the module."""
         return _module(self.function)
 
+    def layer_calls(self, paths: Collection[str]) -> dict[str, ModelCall]:
+        """Make the call once, and return the last call of each module, with its arguments."""
+        found: dict[str, ModelCall] = {}
+        with contextlib.ExitStack() as stack:
+            for path, module in _module(self.function).named_modules():
+                if path in paths:
+                    hook = partial(_keep, found, path)
+                    kept = module.register_forward_pre_hook(hook, with_kwargs=True)
+                    stack.callback(kept.remove)
+            self()
+        return found
+
     def states(self) -> Iterator[State]:
         """Yield the states of PyTorch's own generators of random numbers that are in use."""
         torch = sys.modules["torch"]
@@ -144,6 +156,14 @@ class TorchCall(ModelCall):
                 return generator.get_state().numpy()
 
             yield State("random numbers", numbers, partial(_seed, generator))
+
+
+def _keep(
+    found: dict[str, ModelCall], path: str, module: Any, args: tuple[Any, ...], kwargs: Any
+) -> None:
+    """Keep a call of a module; gradients of its inputs are of another call."""
+    detached = [value.detach() if hasattr(value, "detach") else value for value in args]
+    found[path] = TorchCall(module, tuple(detached), dict(kwargs), modes=Modes.current())
 
 
 def module_call(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TorchCall:

@@ -1,0 +1,139 @@
+"""Measures the energy of a target's step, and of its longest layers repeated by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from xsp.matching import Pass
+from xsp.measuring.call import interpret_session, visit_all
+from xsp.measuring.target.examination import exported
+from xsp.measuring.target.part import attempt
+from xsp.measuring.target.resolution import resolve
+from xsp.measuring.target.spec import Spec, Subject
+from xsp.measuring.target.worker import Failure
+from xsp.progress import Display, progress_bar, status_line
+from xsp.provider import Layered, ModelCall
+from xsp.reading.monitor import attributes_of, monitoring_of
+from xsp.reading.runs import ProcessRuns, build_trace
+from xsp.record.session import PlannedVisit, Session, Settings, exclusively
+from xsp.trace import Trace, attribute_column
+from xsp.warning import TraceWarning
+
+_LAYER_NS = 2_000_000_000  # of one layer: energy counters move every 20 to 100 ms
+_MONITOR = Pass(frozenset(), monitored=True)
+_ONLY_TORCH = (
+    "xsp repeats layers of PyTorch models alone, so there is no energy of single layers. Use a "
+    "PyTorch model whose call is the step."
+)
+
+
+def measure_energy(spec: Spec, settings: Settings, top: int) -> Trace:
+    """Measure a target in this process, then repeat its longest layers for 2 seconds each.
+
+    Args:
+        spec: The target.
+        settings: How to measure, with `energy`.
+        top: How many layers to repeat.
+
+    Raises:
+        UnknownTargetError: There is no such target.
+        TargetFailedError: The target raised.
+        MeasurementError: The target cannot be measured on this machine, or nothing tells energy.
+    """
+
+    def work() -> tuple[Trace, dict[str, Mapping[str, Any]]]:
+        draw.say(f"loading {spec.source or spec.target}")
+        return _measured(resolve(runnable), settings, top, draw)
+
+    with exported(spec) as runnable, progress_bar(None, spec.name) as draw:
+        outcome = attempt(work)
+    if isinstance(outcome, Failure):
+        raise outcome.error()
+    trace, found = outcome
+    return _with_layers(trace, found).replaced(
+        metadata={**trace.metadata, "settings": spec.settings}
+    )
+
+
+def _measured(
+    subject: Subject, settings: Settings, top: int, draw: Display
+) -> tuple[Trace, dict[str, Mapping[str, Any]]]:
+    with subject.mode():
+        draw.say("measuring the step for half a minute")
+        session, selection, name = visit_all(
+            subject.function, subject.args, subject.kwargs, settings=settings, progress=draw
+        )
+        runs = interpret_session(session, selection, name)
+        with status_line(None, "making the trace"):
+            trace = _trace(runs, settings, ())
+        calls = (
+            watcher.model_call(subject.function, subject.args, subject.kwargs)
+            for watcher in session.watchers
+        )
+        call: object = next((call for call in calls if call is not None), None)
+        longest = _longest(trace, top)
+        if not isinstance(call, Layered):
+            return _trace(runs, settings, (TraceWarning("layers-not-repeated", _ONLY_TORCH),)), {}
+        found = {}
+        with exclusively("measuring energy"):
+            layers = call.layer_calls(longest)
+            for number, path in enumerate(path for path in longest if path in layers):
+                draw.say(f"repeating {path} ({number + 1} of {len(longest)})")
+                found[path] = _repeated(session, layers[path])
+        return trace, found
+
+
+def _trace(runs: ProcessRuns, settings: Settings, warnings: tuple[TraceWarning, ...]) -> Trace:
+    return build_trace([runs], settings, warnings=warnings)
+
+
+def _longest(trace: Trace, top: int) -> list[str]:
+    """Return the paths of the layers without layers inside that take longest, over all calls."""
+    spans = trace.layers
+    around = spans["parent_id"].unique().implode()
+    table = spans.select(
+        "latency_ns",
+        path=attribute_column(spans, "module_path"),
+        phase=attribute_column(spans, "phase"),
+    ).filter(~spans["span_id"].is_in(around), pl.col("path") != "")
+    table = table.filter(pl.col("phase").fill_null("forward") == "forward")
+    sums = table.group_by("path").agg(pl.sum("latency_ns")).sort("latency_ns", descending=True)
+    return sums["path"].head(top).to_list()
+
+
+def _repeated(session: Session, call: ModelCall) -> Mapping[str, Any]:
+    """Return the attributes of a layer by its energy in one call; none where it is not known."""
+    with call.conditions():
+        session.visit(PlannedVisit(_MONITOR, round=0, most_ns=_LAYER_NS), call)
+    monitoring = monitoring_of(session.monitored)
+    told, _ = attributes_of(monitoring) if monitoring else ({}, [])
+    names = ("energy_j", "energy_low_j", "energy_high_j", "power_w")
+    return {name: told[name] for name in names if name in told}
+
+
+def _with_layers(trace: Trace, found: Mapping[str, Mapping[str, Any]]) -> Trace:
+    """Return a trace whose layers have the energy of one of their calls."""
+    spans = trace.spans
+    attributes = spans["attributes"].struct.unnest()
+    paths = attribute_column(spans, "module_path").to_list()
+    backward = (attribute_column(spans, "phase") == "backward").fill_null(value=False).to_numpy()
+    for name in ("energy_j", "energy_low_j", "energy_high_j", "power_w", "energy_how"):
+        old = attributes[name].to_list() if name in attributes.columns else [None] * spans.height
+        new = [
+            _of_layer(name, found, path, value) if not skip else value
+            for path, value, skip in zip(paths, old, np.asarray(backward), strict=True)
+        ]
+        dtype = pl.String if name == "energy_how" else pl.Float64
+        attributes = attributes.with_columns(pl.Series(name, new, dtype=dtype))
+    return trace.replaced(spans.with_columns(attributes=attributes.to_struct()))
+
+
+def _of_layer(name: str, found: Mapping[str, Any], path: str | None, value: Any) -> Any:
+    told = found.get(path) if path is not None else None
+    if not told:
+        return value
+    return "repeated" if name == "energy_how" else told.get(name)
