@@ -17,6 +17,7 @@ HOST = -1
 _APART = 0.05  # of the energy: by as much counter and power may differ
 _SETTLE_NS = 1_000_000_000  # NVML's utilization is a mean over up to as long
 _IDLE_NS = 1_000_000_000  # least time before the first step that tells of idle power
+_AROUND_NS = 150_000_000  # before and after the steps: the first sample, and the last
 _MEANS = (
     "gpu_busy_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct",
     "sm_clock_mhz",
@@ -123,7 +124,7 @@ def _utilization(readings: Readings, lasts_ns: int) -> dict[str, Any]:
 
 def _host(readings: Readings, lasts_ns: int, steps: int) -> dict[str, Any]:
     """Return what the program's processes used; counters from the first reading to the last."""
-    inside = readings.filter(pl.col("time_ns").is_between(0, lasts_ns))
+    inside = readings.filter(pl.col("time_ns").is_between(-_AROUND_NS, lasts_ns + _AROUND_NS))
     found: dict[str, Any] = {}
     rates = {}
     for metric in ("process_s", "process_read_bytes", "process_rss_bytes"):

@@ -111,8 +111,10 @@ def _by_power(
     weight[0], weight[-1] = weight[0] + between_s[0] / 2, weight[-1] + between_s[-1] / 2
     joules = float(weight @ values)
     error = _error(values - joules / lasts_s) / len(values) if steady else 0.0
-    moved = np.diff(times[np.flatnonzero(np.diff(values, prepend=np.nan))])
-    update_j = float(np.median(moved)) * joules / lasts_s if len(moved) else joules
+    moved, _ = _moved(times, values)
+    if len(moved) < _FEWEST:  # it is steady, and when it was updated cannot be seen
+        moved = times
+    update_j = float(np.median(np.diff(moved))) * joules / lasts_s
     return joules, math.hypot(_SURE * error * lasts_s, update_j, update_j)
 
 

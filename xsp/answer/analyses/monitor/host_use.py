@@ -25,6 +25,7 @@ _RATES = {
     "received_bytes_per_s": ("net_received_bytes", ""),
     "sent_bytes_per_s": ("net_sent_bytes", ""),
 }
+_AROUND_NS = 150_000_000  # before the steps: the first sample
 _COLUMNS = {
     "of": "`machine`, or `program`: its process and all that it started.",
     "cpu_pct": "CPU time; 100 is one CPU.",
@@ -53,7 +54,7 @@ def host_use(trace: Trace) -> pl.DataFrame:
     Raises:
         AnalysisError: The trace has no readings of the host.
     """
-    readings = trace.readings.filter(pl.col("device") < 0, pl.col("time_ns") >= 0)
+    readings = trace.readings.filter(pl.col("device") < 0, pl.col("time_ns") >= -_AROUND_NS)
     series = {
         str(name): (rows["time_ns"].to_numpy(), rows["value"].to_numpy())
         for (name,), rows in readings.sort("time_ns").group_by("metric")

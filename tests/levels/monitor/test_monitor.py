@@ -1,0 +1,331 @@
+"""The monitor's helper and its sources, with a fake of NVML that plays a written table."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import polars as pl
+import psutil
+import pytest
+
+import xsp
+from xsp.clock import SystemClock
+from xsp.provider import Readings, Records, Request
+from xsp.testing import added_providers
+from xsp_levels.monitor import amd, host, nvidia, provider, rapl
+from xsp_levels.monitor.provider import Monitor
+
+FAKE = Path(__file__).parent / "fake"
+ALONE = Request(frozenset(), monitored=True)
+
+
+@pytest.fixture(autouse=True)
+def _asked_anew() -> Iterator[None]:
+    provider._available.cache_clear()
+    yield
+    provider._available.cache_clear()
+
+
+@pytest.fixture
+def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return a function that writes the table of the fake GPUs, in this process and helpers."""
+    spec = importlib.util.spec_from_file_location("pynvml", FAKE / "pynvml.py")
+    assert spec is not None
+    assert spec.loader is not None
+    fake = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fake)
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.setenv("PYTHONPATH", f"{FAKE}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setenv("FAKE_NVML", str(tmp_path / "gpus.json"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def write(*table: dict[str, Any]) -> ModuleType:
+        whole = [{"uuid": f"GPU-{at}", "watts": 300} | each for at, each in enumerate(table)]
+        (tmp_path / "gpus.json").write_text(json.dumps({"gpus": whole}), encoding="utf-8")
+        provider._available.cache_clear()
+        return fake
+
+    write({})
+    return write
+
+
+def monitored(seconds: float = 0.6) -> tuple[Readings, Records]:
+    monitor = Monitor()
+    monitor.start(SystemClock(), ALONE)
+    time.sleep(seconds)
+    records = monitor.stop()
+    return monitor.readings(records), records
+
+
+def metrics(readings: Readings, device: int = 0) -> set[str]:
+    return set(readings.filter(pl.col("device") == device)["metric"])
+
+
+def energy(readings: Readings) -> pl.Series:
+    return readings.filter(pl.col("metric") == "energy_j")["value"]
+
+
+def test_values_have_nvmls_own_times_and_units(gpus: Any) -> None:
+    gpus({"gpm": {"2": 10.5, "3": 6.0}, "reasons": 4})
+    before = time.monotonic_ns()
+    readings, records = monitored()
+    assert records.warnings == ()
+    joules = readings.filter(pl.col("metric") == "energy_j").unique("time_ns").sort("time_ns")
+    grown = joules["value"].diff().drop_nulls()
+    lasted_s = joules["time_ns"].diff().drop_nulls() / 1e9
+    assert grown.sum() / lasted_s.sum() == pytest.approx(300, rel=1e-3)
+    assert set(readings.filter(pl.col("metric") == "power_w")["value"]) == {300.0}
+    active = readings.filter(pl.col("metric") == "sm_active_pct")
+    assert set(active["value"]) == {10.5}
+    assert (active["since_ns"] < active["time_ns"]).all()
+    assert readings["time_ns"].is_between(before - 10**8, time.monotonic_ns()).all()
+    assert readings.filter(pl.col("metric") == "tensor_active_pct").is_empty()  # N/A is no row
+
+
+def test_what_is_refused_has_no_row_and_the_rest_is_read(gpus: Any) -> None:
+    gpus(
+        {
+            "refuse": {
+                "nvmlDeviceGetFieldValues": "NotSupported",
+                "nvmlDeviceGetUtilizationRates": "NoPermission",
+                "nvmlDeviceGetTemperature": "Unknown",
+            }
+        }
+    )
+    readings, records = monitored()
+    known = metrics(readings)
+    assert {"energy_j", "power_w", "sm_clock_mhz"} <= known  # by the functions for single values
+    assert not known & {"gpu_busy_pct", "temperature_c", "sm_active_pct"}
+    assert records.warnings == ()
+
+
+def test_a_gpu_that_vanishes_ends_its_readings_alone(gpus: Any) -> None:
+    gpus({"lost_after_s": 0.3}, {})
+    readings, records = monitored(0.9)
+    first, second = (readings.filter(pl.col("device") == at)["time_ns"].max() for at in (0, 1))
+    assert isinstance(first, int)
+    assert isinstance(second, int)
+    assert first < second - 2 * 10**8
+    assert len(records.warnings) == 1
+    assert "GPU 0 vanished" in records.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [
+        (None, ["GPU-a1", "GPU-a2", "GPU-b3"]),
+        ("2,0", ["GPU-b3", "GPU-a1"]),
+        ("GPU-b", ["GPU-b3"]),
+        ("GPU-a", []),  # names two
+        ("1,-1,0", ["GPU-a2"]),  # CUDA ignores all after a wrong entry
+        ("7", []),
+        ("", []),
+    ],
+)
+def test_cuda_visible_devices_chooses(
+    gpus: Any, monkeypatch: pytest.MonkeyPatch, visible: str | None, found: list[str]
+) -> None:
+    gpus({"uuid": "GPU-a1"}, {"uuid": "GPU-a2"}, {"uuid": "GPU-b3"})
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    devices = nvidia.Nvidia().devices
+    assert [device.handle.uuid for device in devices] == found
+    assert [device.number for device in devices] == list(range(len(found)))
+
+
+@pytest.mark.parametrize("name", ["MIG-77aa", "MIG-GPU-0/3/0"])
+def test_a_mig_instance_has_the_energy_of_its_gpu_and_says_so(
+    gpus: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    gpus({"mig": {"MIG-77aa": 3}, "gpm": {"2": 40.0}})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", name)
+    readings, records = monitored()
+    assert {"energy_j", "sm_active_pct"} <= metrics(readings)
+    assert "gpu_busy_pct" not in metrics(readings)  # of the whole GPU alone
+    assert "MIG instance" in records.warnings[0]
+
+
+def test_gpus_of_two_models_may_be_numbered_otherwise_by_cuda(
+    gpus: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
+    gpus({"name": "A"}, {"name": "B"})
+    assert "CUDA_DEVICE_ORDER" in nvidia.Nvidia().notes[0]
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert nvidia.Nvidia().notes == []
+
+
+def test_the_host_is_read_with_the_programs_children(gpus: Any) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        readings = {each.metric: each.value for each in host.Host(os.getpid()).slow()}
+        one = {each.metric: each.value for each in host.Host(child.pid).slow()}
+    finally:
+        child.kill()
+        child.wait()
+    assert readings["process_rss_bytes"] > one["process_rss_bytes"] > 0
+    assert readings["process_threads"] > one["process_threads"] >= 1
+    assert {"user_s", "idle_s", "available_bytes", "disk_read_bytes"} <= readings.keys()
+
+
+def test_rapl_wraps_at_its_range_and_sums_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rapl, "POWERCAP", tmp_path)
+    monkeypatch.setattr(rapl, "PERF", tmp_path / "none")
+    assert "no counters" in str(rapl.unavailable())
+    for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "energy_uj").write_text("900000\n")
+        (tmp_path / name / "max_energy_range_uj").write_text("1000000\n")
+    assert rapl.unavailable() is None
+    source = rapl.Rapl()
+    assert [each.value for each in source.fast()] == [0.0]
+    (tmp_path / "intel-rapl:0" / "energy_uj").write_text("100000\n")  # it has wrapped
+    (tmp_path / "intel-rapl:1" / "energy_uj").write_text("950000\n")
+    assert [each.value for each in source.fast()] == [pytest.approx(0.25)]
+
+
+def test_amds_module_may_raise_anything_on_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(amd, "_DRIVER", str(tmp_path))
+    (tmp_path / "amdsmi.py").write_text("raise KeyError('libamd_smi.so')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
+    assert "KeyError" in str(amd.unavailable())
+
+
+def test_amds_values_have_joules_and_watts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(amd, "_DRIVER", str(tmp_path))
+    (tmp_path / "amdsmi.py").write_text(
+        "class AmdSmiException(Exception): pass\n"
+        "def amdsmi_init(): pass\n"
+        "def amdsmi_get_processor_handles(): return ['a', 'b']\n"
+        "def amdsmi_get_energy_count(h):\n"
+        "    return {'energy_accumulator': 2_000_000, 'counter_resolution': 15.3}\n"
+        "def amdsmi_get_power_info(h):\n"
+        "    return {'current_socket_power': 'N/A', 'average_socket_power': 420}\n"
+        "def amdsmi_get_gpu_activity(h): raise AmdSmiException\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "amdsmi", raising=False)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "1")
+    source = amd.Amd()
+    found = [(each.metric, each.value, each.device) for each in (*source.fast(), *source.slow())]
+    assert found == [("energy_j", pytest.approx(30.6), 0), ("power_w", 420.0, 0)]
+    monkeypatch.delitem(sys.modules, "amdsmi")
+
+
+def test_a_helper_that_is_killed_leaves_its_readings_and_a_warning(gpus: Any) -> None:
+    monitor = Monitor()
+    monitor.start(SystemClock(), ALONE)
+    time.sleep(0.2)
+    helper = monitor._helper
+    assert helper is not None
+    helper.kill()
+    helper.wait()
+    records = monitor.stop()
+    assert monitor.readings(records).height > 0
+    assert "ended early" in records.warnings[-1]
+
+
+def test_the_helper_dies_with_its_parent(gpus: Any) -> None:
+    program = (
+        "import os, signal, time\n"
+        "from xsp.clock import SystemClock\n"
+        "from xsp.provider import Request\n"
+        "from xsp_levels.monitor.provider import Monitor\n"
+        "monitor = Monitor()\n"
+        "monitor.start(SystemClock(), Request(frozenset(), monitored=True))\n"
+        "if os.fork() == 0:\n"  # a child that keeps the pipe open
+        "    os.close(1)\n"
+        "    time.sleep(5)\n"
+        "    os._exit(0)\n"
+        "print(monitor._helper.pid, flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        stdout=subprocess.PIPE, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKE), *filter(None, sys.path)])},
+    )  # fmt: skip
+    number = int(done.stdout)
+    for _ in range(300):
+        if not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie":
+            return
+        time.sleep(0.01)
+    pytest.fail("the helper outlives its parent")
+
+
+def test_a_profile_that_ends_before_the_helper_has_begun_is_quick_and_has_no_readings(
+    gpus: Any,
+) -> None:
+    monitor = Monitor()
+    monitor.start(SystemClock(), Request(frozenset()))  # waits for nothing
+    helper = monitor._helper
+    assert helper is not None
+    records = monitor.stop()
+    assert helper.returncode is not None
+    assert monitor.stop().data.rows == b""
+    assert monitor.readings(records).schema == monitor.readings(monitor.stop()).schema
+
+
+def spin(seconds: float = 0.002) -> None:
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        pass
+
+
+def test_measure_reads_energy_in_a_pass_of_its_own(gpus: Any, tmp_path: Path) -> None:
+    gpus({"watts": 200, "gpm": {"2": 10.0}})
+    with added_providers(Monitor()):
+        trace = xsp.measure(spin, levels=1, budget=0.5, progress=False)
+    root = trace.root.attributes
+    assert root["power_w"] == pytest.approx(200, rel=0.01)
+    assert root["energy_low_j"] < root["energy_j"] < root["energy_high_j"]
+    assert root["energy_source"] == "counter"
+    assert root["cpu_pct"] > 10
+    assert "monitor" not in {each["pass"] for each in trace.metadata["passes"]}  # no latencies
+    again = xsp.load(trace.save(tmp_path / "a.xsp"))
+    assert again.readings.equals(trace.readings)
+    assert again.readings.height > 20
+
+
+def test_a_block_is_read_from_a_process_beside_it(gpus: Any) -> None:
+    gpus({"watts": 200})
+    with added_providers(Monitor()):
+        with xsp.profile(levels=1, progress=False) as prof:
+            spin(0.8)
+        with xsp.profile(levels=1, progress=False, monitor=False) as without:
+            spin(0.01)
+    root = prof.trace.root
+    seconds = (root.latency_ns or 0) / 1e9
+    assert root.attributes["energy_j"] == pytest.approx(200 * seconds, rel=0.1)
+    assert without.trace.readings.is_empty()
+    assert "energy_j" not in without.trace.root.attributes
+
+
+def test_where_only_the_host_can_be_read_it_is_read_on_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(provider, "_available", lambda: ("host",))
+    with added_providers(Monitor()):
+        unasked = xsp.measure(spin, levels=1, budget=0.5, progress=False)
+        asked = xsp.measure(spin, levels=1, budget=0.5, progress=False, monitor=True)
+        with pytest.raises(xsp.MeasurementError, match="xsp doctor"):
+            xsp.measure(spin, levels=1, energy=True)
+    assert unasked.readings.is_empty()
+    table = xsp.analyses.host_use(asked)
+    assert table["of"].to_list() == ["program", "machine"]
+    assert (table["cpu_pct"] > 10).all()
+    assert "energy_j" not in asked.root.attributes
