@@ -61,6 +61,7 @@ from xsp.answer.analyses.model.step_latency import step_latency
 from xsp.answer.analyses.monitor.energy import energy
 from xsp.answer.analyses.monitor.host_use import host_use
 from xsp.answer.analyses.monitor.utilization import utilization
+from xsp.answer.analyses.monitor.utilization_timeline import utilization_timeline
 from xsp.answer.analyses.structure.attribution import attribution
 from xsp.answer.analyses.structure.layer_type_work import layer_type_work
 from xsp.answer.analyses.structure.level_latency import level_latency
@@ -129,6 +130,7 @@ ALL: tuple[Analysis[Any], ...] = (
     page_faults,
     processor_counters,
     utilization,
+    utilization_timeline,
     energy,
     host_use,
     advice,
@@ -204,6 +206,7 @@ __all__ = [
     "thread_states",
     "thread_timeline",
     "utilization",
+    "utilization_timeline",
     "verdict",
     "with_peak",
 ]

@@ -21,6 +21,7 @@ Floats = NDArray[np.float64]
 
 _FEWEST = 3  # updates of a counter, or values of power
 _SURE = 1.96  # standard errors to either side of a 95 % interval
+_NEAR = 5  # updates that tell of power before the first of them, or after the last
 _COVERED = 0.5  # of the time that must lie between readings
 
 
@@ -90,9 +91,11 @@ def _by_counter(
         covered_s = last - first
         if covered_s < _COVERED * lasts_s:
             return None
-        between = float(np.diff(np.interp([first, last], times, values))[0])
-        joules, within = between * lasts_s / covered_s, 0.0
-        missing_s = lasts_s - covered_s
+        joules = float(np.diff(np.interp([first, last], times, values))[0])
+        # Before the helper's first reading power was what it was soon after; at the end likewise.
+        joules += first * _slope(times[:_NEAR], values[:_NEAR])
+        joules += (lasts_s - last) * _slope(times[-_NEAR:], values[-_NEAR:])
+        within, missing_s = 0.0, lasts_s - covered_s
     watts = joules / lasts_s
     if missing_s > (1 - _COVERED) * lasts_s:
         return None
@@ -123,6 +126,10 @@ def _unbroken(times: Floats, values: Floats) -> tuple[Floats, Floats]:
     breaks = np.flatnonzero(np.diff(values) < 0) + 1
     parts = zip(np.split(times, breaks), np.split(values, breaks), strict=True)
     return max(parts, key=lambda part: len(part[0]))
+
+
+def _slope(times: Floats, values: Floats) -> float:
+    return float((values[-1] - values[0]) / (times[-1] - times[0]))
 
 
 def _moved(times: Floats, values: Floats) -> tuple[Floats, Floats]:

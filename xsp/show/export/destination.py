@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
 
+from xsp.answer.analyses import utilization_timeline
 from xsp.delivery import Delivery
 from xsp.level import Kind
 from xsp.machine import check_folder, replacing, replacing_folder
@@ -45,7 +46,6 @@ _SUFFIXES = (".otlp.json", *_UNBOUNDED)
 _VIEWERS: Mapping[str, Callable[[Reduced, Mapping[str, Any], IO[bytes]], None]] = {
     ".pftrace": write_pftrace,
     ".pftrace.gz": write_packed,
-    ".perfetto.json": write_perfetto,
     ".speedscope.json": write_speedscope,
     ".folded": write_folded,
 }
@@ -204,6 +204,9 @@ def _to_file(trace: Trace, path: Path, kind: str, most: int | None, parent: str 
             buffer = io.BytesIO()  # for a full disk polars raises errors of its own
             reduced.spans.write_parquet(buffer)
             file.write(buffer.getbuffer())
+        elif kind == ".perfetto.json":
+            utilization = utilization_timeline(trace) if trace.readings.height else None
+            write_perfetto(reduced, trace.metadata, file, utilization)
         elif kind in _VIEWERS:
             _VIEWERS[kind](reduced, trace.metadata, file)
         else:

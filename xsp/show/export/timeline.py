@@ -168,7 +168,12 @@ def track_name(track: Track) -> str:
     return f"{name}, at the same time ({track.lane + 1})" if track.lane else name
 
 
-def write_perfetto(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
+def write_perfetto(
+    reduced: Reduced,
+    metadata: Mapping[str, Any],
+    file: IO[bytes],
+    utilization: pl.DataFrame | None = None,
+) -> None:
     """Write a trace as one document of Chrome's trace format.
 
     - Complete events (`X`) are the spans, with all attributes as `args`.
@@ -176,12 +181,14 @@ def write_perfetto(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes
     - The counter (`C`) `memory` is how many bytes are held that were allocated within
       the trace, where memory was recorded. A span's own allocations, those outside of the
       spans below it, are counted at its end, as their moments are not known.
+    - Counters of a process `monitor` are power, utilization and memory of each device.
     - Warnings of the trace are an instant event (`i`) of the host.
 
     Args:
         reduced: The spans, cut to a budget or whole.
         metadata: The trace's metadata.
         file: Written to event by event.
+        utilization: Table of the analysis `utilization-timeline`; None: nothing was read.
 
     Raises:
         OSError: The file could not be written.
@@ -203,6 +210,7 @@ def write_perfetto(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes
         _warnings(metadata),
         _spans(reduced.spans, of_span, metadata),
         _memory(reduced.spans),
+        _utilization(reduced.spans, utilization, max(processes.values()) + 1),
     ):
         file.write(separator + label.json_of(event))
         separator = b",\n"
@@ -272,6 +280,22 @@ def held_memory(spans: pl.DataFrame) -> list[tuple[int, int]]:
     held = changes.select("end_ns", held=pl.col("own_bytes").cum_sum())
     steps = held.unique("end_ns", keep="last", maintain_order=True)
     return [(0, 0), *steps.iter_rows()] if steps.height else []
+
+
+def _utilization(spans: pl.DataFrame, table: pl.DataFrame | None, process: int) -> Iterator[Event]:
+    """Yield counters of what monitors read; beside a measured step they have their own times."""
+    if table is None:
+        return
+    beside = attribute_column(spans, "whole_block", pl.Boolean)[0]
+    name = "monitor" if beside else "monitor: other steps, from the first one's begin"
+    yield from _named("process", [({"pid": process}, name)])
+    for row in table.iter_rows(named=True):
+        device, start = row.pop("device"), row.pop("start_ns")
+        of = "host" if device < 0 else f"GPU {device}"
+        for what, value in row.items():
+            if value is not None:
+                counter = {"ph": "C", "name": f"{of} {what}", "pid": process, "tid": 1}
+                yield counter | {"ts": start / 1000, "args": {what: value}}
 
 
 def own_memory(spans: pl.DataFrame) -> pl.DataFrame:

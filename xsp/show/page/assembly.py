@@ -33,6 +33,7 @@ _AREAS = {
     "structure": "Structure",
     "device": "Devices",
     "memory": "Memory",
+    "monitor": "Energy and utilization",
     "advice": "Advice",
 }
 

@@ -48,6 +48,7 @@ from xsp.show.plot.gallery.model import (
     model_roofline,
     optimal_batch,
 )
+from xsp.show.plot.gallery.monitor import utilization_timeline
 from xsp.show.plot.gallery.structure import (
     advice,
     attribution,
@@ -98,6 +99,7 @@ ALL: tuple[Picture, ...] = (
     off_cpu,
     thread_states,
     thread_timeline,
+    utilization_timeline,
     advice,
 )
 
@@ -141,6 +143,7 @@ __all__ = [
     "side_by_side",
     "thread_states",
     "thread_timeline",
+    "utilization_timeline",
     "verdict",
 ]
 
