@@ -14,7 +14,7 @@ from xsp.answer.analyses import text_of
 from xsp.answer.comparison.comparison import Comparison
 from xsp.answer.comparison.device import title
 from xsp.answer.comparison.text import below, percent, signed, unescaped
-from xsp.answer.comparison.whole import DEVICE, LATENCY, MEMORY, THROUGHPUT
+from xsp.answer.comparison.whole import DEVICE, ENERGY, LATENCY, MEMORY, THROUGHPUT
 from xsp.errors import AnalysisError
 from xsp.text import suggest
 
@@ -23,10 +23,10 @@ Sort = Literal["layer", "kernel", "operator"]
 GRAMMAR = """\
   CONDITION  QUANTITY > AMOUNT   it grew by more than that
              QUANTITY < -AMOUNT  it fell by more than that
-  QUANTITY   latency | device time | throughput | memory | layer:NAME
+  QUANTITY   latency | device time | throughput | memory | energy | layer:NAME
              layer:NAME device time | kernel:NAME | operator:NAME, of devices
   AMOUNT     5% of any quantity; of a time also 300us, 2ms or 1s;
-             of memory 64KiB, 10MiB or 1GiB; of throughput 100/s
+             of memory 64KiB, 10MiB or 1GiB; of throughput 100/s; of energy 5J
 NAME is a layer's path, with or without what lies around it: fc, layer1.0.conv1;
 or the name of a kernel, short or full, or of an operator: aten::mm."""
 
@@ -34,12 +34,14 @@ _UNITS = {
     "ns": {"ns": 1.0, "us": 1e3, "µs": 1e3, "ms": 1e6, "s": 1e9},
     "bytes": {"B": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30},
     "per_s": {"/s": 1.0},
+    "_j": {"mJ": 1e-3, "J": 1.0, "kJ": 1e3},
 }
 _QUANTITIES = {
     "latency": LATENCY,
     "device time": DEVICE,
     "throughput": THROUGHPUT,
     "memory": MEMORY,
+    "energy": ENERGY,
 }
 _NAMED = re.compile(
     r"(?P<sort>layer|kernel|operator):\s*(?P<name>.+?)(?P<device>\s+device( time)?)?"

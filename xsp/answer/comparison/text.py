@@ -33,6 +33,7 @@ _LABELS = {
     "device_ns": "device time",
     "throughput_per_s": "throughput",
     "peak_bytes": "memory",
+    "energy_j": "energy",
 }
 _UNSURE = {
     "unknown": "nobody can tell whether that is chance",

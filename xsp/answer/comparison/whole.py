@@ -20,13 +20,14 @@ from xsp.text import NOTHING
 from xsp.trace import Trace, attribute_column
 
 LATENCY, DEVICE, THROUGHPUT, MEMORY = "latency_ns", "device_ns", "throughput_per_s", "peak_bytes"
-QUANTITIES = (LATENCY, DEVICE, THROUGHPUT, MEMORY)
+ENERGY = "energy_j"
+QUANTITIES = (LATENCY, DEVICE, THROUGHPUT, MEMORY, ENERGY)
 
 SUMMARY_COLUMNS = {
     "trace": "Name of the trace that is compared with the first.",
     "quantity": "What is compared, with its unit: `latency_ns`, `device_ns` (time in which a "
-    "device worked), `throughput_per_s` (samples per second) or `peak_bytes` (most memory that an "
-    "step held above what it began with).",
+    "device worked), `throughput_per_s` (samples per second), `peak_bytes` (most memory that an "
+    "step held above what it began with) or `energy_j`.",
     **with_ends("a", "", "Of the first trace."),
     **with_ends("b", "", "Of the trace that is compared."),
     **with_ends("difference", "", "`b` less `a`."),
@@ -58,7 +59,8 @@ def quantities(trace: Trace, *, widen: bool) -> Estimates:
     peak = attribute_column(trace.spans, "peak_bytes", pl.Int64).max()
     value = float(peak) if isinstance(peak, int) else None
     memory = _estimate(value, value, value)
-    parts = (latency, _device(trace), _throughput(trace, latency), memory)
+    energy = _estimate(*map(root.attributes.get, (ENERGY, "energy_low_j", "energy_high_j")))
+    parts = (latency, _device(trace), _throughput(trace, latency), memory, energy)
     return Estimates(
         *(np.concatenate([getattr(each, end) for each in parts]) for end in Estimates.__slots__)
     )
@@ -67,10 +69,11 @@ def quantities(trace: Trace, *, widen: bool) -> Estimates:
 def summary(name: str, a: Estimates, b: Estimates) -> pl.DataFrame:
     """Return the table of `SUMMARY_COLUMNS`, without quantities that a trace does not have."""
     found = Differences.between(a, b)
-    # Verdicts in words that fit: more throughput is faster, and memory has no speed.
+    # Verdicts in words that fit: more throughput is faster; memory and energy have no speed.
     other: dict[str, dict[str, str]] = {
         THROUGHPUT: {Verdict.SLOWER: Verdict.FASTER, Verdict.FASTER: Verdict.SLOWER},
         MEMORY: {Verdict.SLOWER: Verdict.MORE, Verdict.FASTER: Verdict.LESS},
+        ENERGY: {Verdict.SLOWER: Verdict.MORE, Verdict.FASTER: Verdict.LESS},
     }
     verdicts = found.verdicts(found.p, 0.05)
     words = [

@@ -165,6 +165,9 @@ _WORK = {
     ),
     "parameter_bytes": Column("Size of the parameters.", _COUNT),
     "peak_bytes": Column("Most memory held at one time in a step, above its start.", _COUNT),
+    "energy_j": Column("Energy of a step: of the GPUs, or without any of CPU packages.", _NUMBER),
+    "energy_low_j": Column("Lower end of its 95 % interval.", _NUMBER),
+    "energy_high_j": Column("Upper end of its 95 % interval.", _NUMBER),
 }
 _SHARES = {
     **{
@@ -213,6 +216,7 @@ _ROOFLINE = (
 )  # fmt: skip
 _PRIMITIVE = ("library", "primitive", "share_pct")
 _MEMORY = ("peak_memory_bytes", "peak_device_memory_bytes")
+_ENERGY = ("energy_j", "energy_low_j", "energy_high_j")
 
 
 def measured_of(trace: Trace) -> Row:
@@ -235,6 +239,7 @@ def measured_of(trace: Trace) -> Row:
         **_of_model(trace),
         "overhead_pct": overhead_pct,
         **{name: environment.get(name) for name in _MEMORY},
+        **{name: trace.root.attributes.get(name) for name in _ENERGY},
         **_of_types(trace),
         **_of_primitives(trace),
         **_of_thirds(trace),

@@ -282,7 +282,7 @@ _AT_BEST = {
     for name, meaning in _of_results(
         *("convolution_pct", "kernel_pct", "peak_memory_bytes", "peak_device_memory_bytes"),
         *("parameter_bytes", "layers", "flops", "flops_per_byte", "flops_per_s", "bound"),
-        "overhead_pct",
+        *("overhead_pct", "energy_j", "energy_low_j", "energy_high_j"),
     ).items()
 }
 _FIRST = ("accuracy_pct", "optimal_batch", "reason")
