@@ -35,7 +35,7 @@ def readings(*parts: tuple[str, Any, Any], device: int = 0) -> Readings:
 def simulated(
     seed: int, lasts_s: float, *, watts: float = 400.0, period_s: float = 0.1
 ) -> tuple[Readings, float]:
-    """Return a counter that moves every 20 ms and is read every 20 ms, late; and the true joules.
+    """Return a counter that moves every 20 ms and is read every 50 ms, late; and the true joules.
 
     Power alternates between two values within a step of `period_s`, has noise and drifts.
     """
@@ -47,7 +47,7 @@ def simulated(
     power *= 1 + 0.03 * at / lasts_s + 0.03 * noise
     joules = np.concatenate([[0.0], np.cumsum(power * fine_s)])[:-1]
     truth = float(np.interp(lasts_s, at, joules) - np.interp(0.0, at, joules))
-    polls = np.arange(-0.5, lasts_s + 0.45, 0.02)
+    polls = np.arange(-0.5, lasts_s + 0.45, 0.05)
     polls += random.exponential(0.0005, len(polls))
     updates = np.floor(polls / 0.02) * 0.02 - random.uniform(0, 0.02)
     counter = np.round(np.interp(updates, at, joules), 3) + 7000

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from xsp_levels.monitor.row import COUNTS, HEADER, METRICS, ROW, Readings
 from xsp_levels.monitor.source import FAST_NS, SLOW_NS, SOURCES, Source
 
-_MOST_ROWS = 100_000  # after as many the pace is halved, and so on: 4 minutes of one GPU
+_MOST_ROWS = 100_000  # after as many the pace is halved, and so on: 6 minutes of one GPU
 _LATE_NS = 1_000_000
 _CODES = {metric: code for code, metric in enumerate(METRICS)}
 
