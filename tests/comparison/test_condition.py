@@ -87,3 +87,20 @@ def test_what_is_no_condition_is_refused_with_the_grammar(text: str, said: str) 
     with pytest.raises(ValueError, match="The grammar") as error:
         parse_condition(text)
     assert said in str(error.value)
+
+
+def test_energy_is_compared_with_its_interval() -> None:
+    def taking(joules: float, half: float) -> Trace:
+        trace = measured(400_000)
+        ends = {"energy_j": joules, "energy_low_j": joules - half, "energy_high_j": joules + half}
+        columns = [pl.lit(value).alias(name) for name, value in ends.items()]
+        fields = pl.col("attributes").struct.with_fields(columns)
+        return trace.replaced(trace.spans.with_columns(fields))
+
+    before = taking(10.0, 0.1)
+    assert holds("energy > 3%", before, taking(11.0, 0.1))
+    assert holds("energy > 500mJ", before, taking(11.0, 0.1))
+    assert holds("energy < -3%", before, taking(9.0, 0.1))
+    assert holds("energy > 3%", before, taking(10.1, 0.1)) is False
+    assert holds("energy > 3%", before, taking(11.0, 3.0)) is False  # not significant
+    assert holds("energy > 3%", before, measured(400_000)) is None

@@ -10,7 +10,14 @@ import polars as pl
 import pytest
 
 from xsp.provider import READING_SCHEMA, Readings
-from xsp.reading.monitor import Energy, Monitoring, attributes_of, energy_of
+from xsp.reading.monitor import (
+    Energy,
+    Monitoring,
+    attributes_of,
+    energy_of,
+    layer_energies,
+    regressed,
+)
 
 S = 1_000_000_000
 
@@ -188,3 +195,61 @@ def test_the_programs_cpu_and_disk_are_rates_of_counters() -> None:
     assert found["cpu_pct"] == pytest.approx(150)
     assert found["read_bytes"] == pytest.approx(1e5)
     assert found["rss_bytes"] == 2_000_000_000
+
+
+def turns(lasts_s: float, watts: list[float], turn_s: float) -> tuple[Readings, list[Any]]:
+    """Return the readings beside parts that take turns, each with a power, and their stretches."""
+    fine_s = 0.001
+    at = np.arange(-0.2, lasts_s + 0.2, fine_s)
+    part = np.floor(at / turn_s).astype(int) % len(watts)
+    joules = np.cumsum(np.array(watts)[part] * fine_s)
+    polls = np.arange(-0.2, lasts_s + 0.15, 0.02)
+    begins = np.arange(0, lasts_s, turn_s) * S
+    of_part = [begins[number :: len(watts)] for number in range(len(watts))]
+    stretches = [(mine, mine + turn_s * S) for mine in of_part]
+    return readings(("energy_j", polls, np.interp(polls, at, joules))), stretches
+
+
+def test_parts_that_take_turns_have_energies_of_their_own_and_not_a_share_of_time() -> None:
+    table, stretches = turns(20.0, [100, 250, 600], 0.25)
+    found = regressed(table, stretches)
+    for energy, watts, (begins, ends) in zip(found, [100, 250, 600], stretches, strict=True):
+        truth = watts * float((ends - begins).sum()) / S
+        assert energy is not None
+        assert energy.joules == pytest.approx(truth, rel=0.05)
+
+
+def test_parts_too_short_for_the_counter_have_no_energy() -> None:
+    table, stretches = turns(20.0, [100, 250, 600], 0.03)
+    assert regressed(table, stretches) == [None, None, None]
+    random = np.random.default_rng(1)
+    noise = pl.Series(np.where(random.random(table.height) < 0.02, 2e4, 0.0)).cum_sum()
+    noisy = table.with_columns(value=pl.col("value") + noise)
+    _, long = turns(20.0, [100, 250, 600], 2.0)
+    assert None in regressed(noisy, long)  # an interval of more than 20 %
+
+
+def layered(lasts_ns: int) -> pl.DataFrame:
+    """Return the spans of a step with two layers, the second three times as long."""
+    rows = [(1, None, "region", 0, 1.0), (2, 1, "layer", 0, 0.25), (3, 1, "layer", 0.25, 1.0)]
+    return pl.DataFrame(
+        {
+            "span_id": [row[0] for row in rows],
+            "parent_id": [row[1] for row in rows],
+            "kind": [row[2] for row in rows],
+            "start_ns": [int(row[3] * lasts_ns) for row in rows],
+            "end_ns": [int(row[4] * lasts_ns) for row in rows],
+            "attributes": [{"exact": True}] * 3,
+        }
+    )
+
+
+def test_layers_of_long_steps_have_energies_by_regression() -> None:
+    step_s, steps = 1.2, 25
+    table, _ = turns(step_s * steps, [500, 200, 200, 200], step_s / 4)
+    begins = tuple(int(number * step_s * S) for number in range(steps))
+    monitoring = Monitoring(table, int(step_s * steps * S), steps, begins)
+    found = layer_energies(layered(10**9), monitoring)
+    assert found[1].joules == pytest.approx(500 * 0.3, rel=0.05)
+    assert found[2].joules == pytest.approx(200 * 0.9, rel=0.05)
+    assert layer_energies(layered(10**9), Monitoring(table, 10 * S, 1000)) == {}  # very short ones

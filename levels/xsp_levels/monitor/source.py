@@ -7,8 +7,8 @@ from typing import Protocol
 
 from xsp_levels.monitor import amd, host, nvidia, rapl
 
-# Between samples of energy and power, and of the rest. Each time the helper wakes up costs it 0.2 ms
-# of CPU time; NVML says itself when a value was updated.
+# Between samples of energy and power, and of the rest. Waking up costs the helper 0.2 ms of CPU
+# time; NVML says itself when a value was updated.
 FAST_NS, SLOW_NS = 50_000_000, 100_000_000
 
 

@@ -20,6 +20,8 @@ import pytest
 import xsp
 from xsp.clock import SystemClock
 from xsp.provider import Readings, Records, Request
+from xsp.record.session import plan
+from xsp.show.cli.app import run
 from xsp.testing import added_providers
 from xsp_levels.monitor import amd, host, nvidia, provider, rapl
 from xsp_levels.monitor.provider import Monitor
@@ -329,3 +331,50 @@ def test_where_only_the_host_can_be_read_it_is_read_on_request(
     assert table["of"].to_list() == ["program", "machine"]
     assert (table["cpu_pct"] > 10).all()
     assert "energy_j" not in asked.root.attributes
+
+
+def test_groups_of_long_steps_have_energies_of_their_own(gpus: Any) -> None:
+    gpus({"watts": 150, "update_s": 0.01})
+    with added_providers(Monitor()), xsp.profile(levels=1, progress=False) as prof:
+        for _ in range(4):
+            with prof.step("long"):
+                time.sleep(0.25)
+    found = prof.groups["long"].root.attributes
+    assert found["energy_how"] == "regressed"
+    assert found["energy_j"] == pytest.approx(150 * 0.25, rel=0.2)
+
+
+def test_perfetto_has_counters_and_analyses_have_the_same_numbers(
+    gpus: Any, tmp_path: Path
+) -> None:
+    gpus({"watts": [[0, 100], [0.5, 300]], "gpm": {"2": 10.4}})
+    with added_providers(Monitor()), xsp.profile(levels=1, progress=False) as prof:
+        spin(0.9)
+    trace = prof.trace
+    trace.export(tmp_path / "a.perfetto.json")
+    events = json.loads((tmp_path / "a.perfetto.json").read_text())["traceEvents"]
+    power = [each for each in events if each["ph"] == "C" and each["name"] == "GPU 0 power_w"]
+    table = xsp.analyses.utilization_timeline(trace).filter(pl.col("device") == 0)
+    assert [each["args"]["power_w"] for each in power] == table["power_w"].drop_nulls().to_list()
+    assert {100.0, 300.0} <= set(table["power_w"])
+    said = xsp.analyses.utilization(trace)["summary"].to_list()
+    assert said == ["Some kernel ran 98 % of the time, on 10 % of the SMs."]
+
+
+@pytest.mark.slow
+def test_the_command_measures_the_longest_layers_by_themselves(
+    gpus: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("torchvision")
+    gpus({"watts": 150})
+    monkeypatch.setattr(plan, "ENERGY_NS", 2 * 10**9)  # not half a minute
+    monkeypatch.setattr(plan, "IDLE_NS", 12 * 10**8)
+    file = tmp_path / "a.xsp"
+    arguments = ["energy", "torchvision:squeezenet1_1", "--top", "1", "--budget", "1"]
+    with added_providers(Monitor()):
+        assert run([*arguments, "-o", str(file)]) == 0
+    table = xsp.analyses.energy(xsp.load(file))
+    assert table["part"].to_list()[:3] == ["step", "idle", "sample"]
+    assert table["how"].to_list() == ["measured"] * 3 + ["repeated"]
+    assert table["power_w"].drop_nulls().to_list() == pytest.approx([150] * 3, rel=0.05)
+    assert "repeated" in capsys.readouterr().out

@@ -140,13 +140,21 @@ def _host(readings: Readings, lasts_ns: int, steps: int) -> dict[str, Any]:
     return found
 
 
-def with_attributes(spans: pl.DataFrame, found: Mapping[str, Any]) -> pl.DataFrame:
-    """Return spans with attributes at the root, null elsewhere."""
-    rest = spans.height - 1
-    columns = [
-        pl.Series(name, [value, *[None] * rest], strict=False) for name, value in found.items()
-    ]
-    if not columns:
+def part_attributes(energy: Energy) -> dict[str, Any]:
+    """Return the attributes of a part whose energy was found by regression."""
+    low, high = energy.ends
+    ends = {"energy_j": energy.joules, "energy_low_j": low, "energy_high_j": high}
+    return {**ends, "energy_how": "regressed"}
+
+
+def with_attributes(spans: pl.DataFrame, found: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
+    """Return spans with more attributes, null where a row has none."""
+    names = dict.fromkeys(name for attributes in found.values() for name in attributes)
+    if not names:
         return spans
+    columns = [
+        pl.Series(name, [found.get(row, {}).get(name) for row in range(spans.height)], strict=False)
+        for name in names
+    ]
     table = spans["attributes"].struct.unnest().with_columns(columns)
     return spans.with_columns(attributes=table.to_struct())

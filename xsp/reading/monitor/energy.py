@@ -20,7 +20,7 @@ from xsp.provider import Readings
 Floats = NDArray[np.float64]
 
 _FEWEST = 3  # updates of a counter, or values of power
-_SURE = 1.96  # standard errors to either side of a 95 % interval
+SURE = 1.96  # standard errors to either side of a 95 % interval
 _NEAR = 5  # updates that tell of power before the first of them, or after the last
 _COVERED = 0.5  # of the time that must lie between readings
 
@@ -84,7 +84,7 @@ def _by_counter(
         x = times - times.mean()
         watts = float(x @ values / (x @ x))
         error = _error(x * (values - values.mean() - watts * x)) / float(x @ x)
-        joules, within = watts * lasts_s, _SURE * error * lasts_s
+        joules, within = watts * lasts_s, SURE * error * lasts_s
         missing_s = max(lasts_s - (times[-1] - times[0]) - 2 * update_s, 0.0)
     else:
         first, last = max(0.0, float(times[0])), min(lasts_s, float(times[-1]))
@@ -118,7 +118,14 @@ def _by_power(
     if len(moved) < _FEWEST:  # it is steady, and when it was updated cannot be seen
         moved = times
     update_j = float(np.median(np.diff(moved))) * joules / lasts_s
-    return joules, math.hypot(_SURE * error * lasts_s, update_j, update_j)
+    return joules, math.hypot(SURE * error * lasts_s, update_j, update_j)
+
+
+def moves(readings: Readings) -> tuple[Floats, Floats]:
+    """Return when the counter of one device was seen to have moved, in ns, and its joules."""
+    rows = readings.sort("time_ns")
+    times = rows["time_ns"].to_numpy().astype(np.float64)
+    return _moved(*_unbroken(times, rows["value"].to_numpy()))
 
 
 def _unbroken(times: Floats, values: Floats) -> tuple[Floats, Floats]:

@@ -26,12 +26,14 @@ class Monitoring:
         readings: Columns of `READING_SCHEMA`; times from the first step's begin, or the program's.
         lasts_ns: Time from there to the end of the last step, or of the program.
         steps: How many steps there were, one right after the other; 0: any program.
+        begins_ns: When each step began; none where there were very many.
         warnings: What a reader should know.
     """
 
     readings: Readings = field(compare=False)
     lasts_ns: int
     steps: int
+    begins_ns: tuple[int, ...] = ()
     warnings: tuple[TraceWarning, ...] = ()
 
 
@@ -46,7 +48,8 @@ def monitoring_of(monitored: Sequence[Monitored]) -> Monitoring | None:
         frames.append(_readings(provider, records, warnings))
     readings = pl.concat(frames).with_columns(pl.col("time_ns", "since_ns") - last.begin_ns)
     lasts_ns = last.end_ns - last.begin_ns
-    return Monitoring(readings, lasts_ns, last.steps, tuple(warnings))
+    begins_ns = tuple(each - last.begin_ns for each in last.begins_ns)
+    return Monitoring(readings, lasts_ns, last.steps, begins_ns, tuple(warnings))
 
 
 def _readings(provider: Provider, records: Records, warnings: list[TraceWarning]) -> Readings:

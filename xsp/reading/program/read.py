@@ -12,7 +12,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.provider import BACKWARD, CALL, LAYER, OPTIMIZER, PART, REGION
-from xsp.reading.monitor import attributes_of, monitoring_of
+from xsp.reading.monitor import (
+    Energy,
+    Monitoring,
+    attributes_of,
+    monitoring_of,
+    part_attributes,
+    regressed,
+)
 from xsp.reading.program.cost import CALL_NS, PASS_NS
 from xsp.reading.program.deep import Deep, ItemRows, read_deep
 from xsp.reading.program.events import ITERATION, STEP, TWIN
@@ -109,6 +116,8 @@ def read_program(
     if monitoring is not None:
         told, contradictions = attributes_of(monitoring)
         own[0] = {**own.get(0, {}), **told}
+        for row, energy in _group_energies(monitoring, forest, naming, record, rows).items():
+            own[row] = {**own.get(row, {}), **part_attributes(energy)}
         warnings += contradictions
     spans = spans_of(rows, self_times(rows), own, record.thread)
     metadata = _described(process, settings, warnings, spans)
@@ -129,6 +138,30 @@ def read_program(
         numbers=numbers,
         windows=tuple(window.records.name for window in record.windows),
     )
+
+
+def _group_energies(
+    monitoring: Monitoring, forest: Forest, naming: Naming, record: ProgramRecord, rows: Rows
+) -> dict[int, Energy]:
+    """Return the energy of one step of each group on average, by the group's row.
+
+    Only where every step was seen, and steps last long enough for an energy counter.
+    """
+    items = forest.items
+    numbers = [number for number in range(len(naming.groups)) if (naming.group == number).any()]
+    members = [naming.group == number for number in numbers]
+    if any((forest.weight[each] > 1).any() for each in members):
+        return {}
+    begins, ends = (each.astype(np.float64) - record.begin_ns for each in (items.begin, items.end))
+    parts = [(begins[each], ends[each]) for each in members]
+    found = dict(zip(numbers, regressed(monitoring.readings, parts), strict=True))
+    return {
+        row: Energy(energy.joules / calls, energy.half_j / calls, energy.source)
+        for row, label in enumerate(rows.label)
+        if (energy := found.get(label.group)) is not None
+        and label.name == naming.groups[label.group].label
+        and (calls := int((naming.group == label.group).sum()))
+    }
 
 
 def _untimed(forest: Forest) -> Forest:

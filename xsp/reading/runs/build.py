@@ -12,7 +12,12 @@ from xsp.errors import MeasurementError
 from xsp.level import MEASURED
 from xsp.reading.accounting import with_call_rows
 from xsp.reading.merge import merge
-from xsp.reading.monitor import attributes_of, with_attributes
+from xsp.reading.monitor import (
+    attributes_of,
+    layer_energies,
+    part_attributes,
+    with_attributes,
+)
 from xsp.reading.runs.process_runs import ProcessRuns
 from xsp.reading.runs.synchronous import left, resolve, with_latencies
 from xsp.record.session import Settings
@@ -82,7 +87,12 @@ def build_trace(
         if merged.processes < 2
         else f"across {merged.processes} processes",
     )
-    spans = with_attributes(with_call_rows(merged.spans), of_root)
+    spans = with_call_rows(merged.spans)
+    told_of = {0: of_root} if of_root else {}
+    if monitoring:
+        parts = layer_energies(spans, monitoring).items()
+        told_of |= {row: part_attributes(energy) for row, energy in parts}
+    spans = with_attributes(spans, told_of)
     metadata |= made_of(spans)
     readings = monitoring.readings if monitoring else None
     return Trace(spans, metadata, merged.typical_runs, readings)

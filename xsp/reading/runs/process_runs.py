@@ -75,7 +75,9 @@ class ProcessRuns:
         }
         if (told := self.monitoring) is not None:
             told.readings.write_parquet(folder / _READINGS)
-            facts["monitoring"] = {"lasts_ns": told.lasts_ns, "steps": told.steps}
+            facts["monitoring"] = {
+                "lasts_ns": told.lasts_ns, "steps": told.steps, "begins_ns": told.begins_ns,
+            }  # fmt: skip
             facts["warnings"] += [asdict(warning) for warning in told.warnings]
         (folder / _FACTS).write_text(json.dumps(facts), encoding="utf-8")
 

@@ -44,6 +44,7 @@ _OBSERVED = (
 )
 
 _MOST_UNOBSERVED = 1_000_000
+_MOST_BEGINS = 1000  # of monitored steps: of shorter ones energy tells no parts
 
 
 class Session:
@@ -154,14 +155,16 @@ class Session:
         self, planned: PlannedVisit, call: ModelCall, prepare: Callable[[], object] | None
     ) -> None:
         """Make steps one right after the other, with nothing but monitors beside them."""
-        steps = 0
+        steps, begins_ns = 0, list[int]()
         with self.recording(planned.pass_, whole_model=call.whole_model) as records:
             time.sleep(planned.idle_ns / 1e9)
             begin_ns = end_ns = self.clock.now()
             while steps < _MOST_UNOBSERVED and end_ns - begin_ns < planned.most_ns:
+                begins_ns += [end_ns] if steps < _MOST_BEGINS else []
                 self._step(call, prepare)
                 steps, end_ns = steps + 1, self.clock.now()
-        self.monitored.append(Monitored(begin_ns, end_ns, steps, tuple(records)))
+        begins = tuple(begins_ns) if steps <= _MOST_BEGINS else ()
+        self.monitored.append(Monitored(begin_ns, end_ns, steps, tuple(records), begins))
 
     def _step(self, call: ModelCall, prepare: Callable[[], object] | None) -> None:
         """Make a step that nobody times, and wait until it is computed."""

@@ -89,12 +89,14 @@ class Monitored:
         end_ns: When the last step ended, or the program.
         steps: How many steps there were, one right after the other; 0: any program.
         records: Each monitor with its records.
+        begins_ns: When each step began; none where there were very many.
     """
 
     begin_ns: int
     end_ns: int
     steps: int
     records: tuple[tuple[Provider, Records], ...]
+    begins_ns: tuple[int, ...] = ()
 
 
 def counting(visits: Sequence[Visit]) -> list[Visit]:
