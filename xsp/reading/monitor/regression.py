@@ -17,6 +17,7 @@ from xsp.trace import attribute_column
 Stretches = tuple[Floats, Floats]  # begins and ends, in ns from the begin of the readings
 
 _MOST_PARTS = 16
+_FEWEST_STEPS = 10  # where layers lie in a step is known by other steps, on average
 _WIDE = 0.2  # of the energy: an interval wider than that to either side says too little
 _SHORT = 4  # updates of the counter that each stretch must last: it tells too late of shorter ones
 
@@ -96,7 +97,7 @@ def layer_energies(spans: pl.DataFrame, monitoring: Monitoring) -> dict[int, Ene
         attribute_column(spans, "calls", pl.Int64).fill_null(1) == 1,
     )
     whole = float(spans["end_ns"][0] or 0)
-    if not len(begins) or not whole or not layers.height:
+    if len(begins) < _FEWEST_STEPS or not whole or not layers.height:
         return {}
     lasts = np.diff(begins, append=monitoring.lasts_ns)
     longest = layers.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True)[:_MOST_PARTS]

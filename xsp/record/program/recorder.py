@@ -258,9 +258,9 @@ class Recorder:
         self.watchers.clear()
         self._sampler.end()
         self._workers.end()
-        self._monitoring.close()
         _ACTIVE.discard(self)
         self._children_s = max(_children_s() - self._children_s, 0.0)
+        self._monitoring.close()  # after that, as its helper is none of the program's children
 
     def abandon(self, frame: FrameType | None) -> None:
         """Take all hooks out in the child of a fork, for the parent is measured; sample it.
