@@ -378,3 +378,17 @@ def test_the_command_measures_the_longest_layers_by_themselves(
     assert table["how"].to_list() == ["measured"] * 3 + ["repeated"]
     assert table["power_w"].drop_nulls().to_list() == pytest.approx([150] * 3, rel=0.05)
     assert "repeated" in capsys.readouterr().out
+
+
+def test_repeats_after_a_block_of_one_call_are_not_monitored(gpus: Any) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(8, 8).eval()
+    monitor = Monitor()
+    begun = []
+    start = monitor.start
+    monitor.start = lambda *asked: begun.append(start(*asked))  # type: ignore[method-assign]
+    with added_providers(monitor), torch.no_grad():
+        with xsp.profile(levels=1, progress=False, repeat=True) as prof:
+            model(torch.ones(4, 8))
+        assert prof.trace.root.runs > 1
+    assert len(begun) == 1

@@ -150,7 +150,8 @@ def _repeat(
                     return hindered
                 if written():
                     return _PRINTS
-            plan = Plan(selection.passes, settings)
+            # Energy is that of the block: it needs seconds, and repeats last three at most.
+            plan = Plan([each for each in selection.passes if not each.monitored], settings)
             with progress_bar(progress, f"repeating {call.subject}") as report:
                 carry_out(plan, session, call, report)
     except Exception as error:  # noqa: BLE001  # the user's own call had succeeded

@@ -45,7 +45,7 @@ def diagnosis(*, frameworks: bool = False) -> dict[str, Any]:
         frameworks: Whether to start the frameworks that are installed, which takes seconds.
     """
     providers = listed_providers()
-    usable = {provider.level for provider in providers if provider.reason is None}
+    usable = {each.level for each in providers if each.reason is None and each.kinds}
     environment = describe_environment()
     if frameworks:
         environment["frameworks"] = started_frameworks(environment["versions"])
@@ -69,6 +69,7 @@ def summary(found: dict[str, Any], width: int) -> str:
             continue
         if level is Level.SYSTEM and usable:
             lines += [part for each in usable for part in _things(each)]
+            lines += [("✗", title, _reason(each)) for each in missing]
             continue
         names = [_called(each["name"], found["environment"]) for each in usable]
         off = [each for each in missing if str(each["unavailable"]).startswith("off")]
