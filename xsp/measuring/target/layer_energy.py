@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from xsp.matching import Pass
@@ -17,17 +16,18 @@ from xsp.measuring.target.spec import Spec, Subject
 from xsp.measuring.target.worker import Failure
 from xsp.progress import Display, progress_bar, status_line
 from xsp.provider import Layered, ModelCall
-from xsp.reading.monitor import attributes_of, monitoring_of
-from xsp.reading.runs import ProcessRuns, build_trace
+from xsp.reading.monitor import attributes_of, monitoring_of, with_attributes
+from xsp.reading.runs import build_trace
 from xsp.record.session import PlannedVisit, Session, Settings, exclusively
 from xsp.trace import Trace, attribute_column
 from xsp.warning import TraceWarning
 
 _LAYER_NS = 2_000_000_000  # of one layer: energy counters move every 20 to 100 ms
 _MONITOR = Pass(frozenset(), monitored=True)
-_ONLY_TORCH = (
+_MISSING = TraceWarning(
+    "layers-not-repeated",
     "xsp repeats layers of PyTorch models alone, so there is no energy of single layers. Use a "
-    "PyTorch model whose call is the step."
+    "PyTorch model whose call is the step.",
 )
 
 
@@ -45,7 +45,7 @@ def measure_energy(spec: Spec, settings: Settings, top: int) -> Trace:
         MeasurementError: The target cannot be measured on this machine, or nothing tells energy.
     """
 
-    def work() -> tuple[Trace, dict[str, Mapping[str, Any]]]:
+    def work() -> Trace:
         draw.say(f"loading {spec.source or spec.target}")
         return _measured(resolve(runnable), settings, top, draw)
 
@@ -53,42 +53,38 @@ def measure_energy(spec: Spec, settings: Settings, top: int) -> Trace:
         outcome = attempt(work)
     if isinstance(outcome, Failure):
         raise outcome.error()
-    trace, found = outcome
-    return _with_layers(trace, found).replaced(
-        metadata={**trace.metadata, "settings": spec.settings}
-    )
+    trace: Trace = outcome
+    return trace.replaced(metadata={**trace.metadata, "settings": spec.settings})
 
 
-def _measured(
-    subject: Subject, settings: Settings, top: int, draw: Display
-) -> tuple[Trace, dict[str, Mapping[str, Any]]]:
+def _measured(subject: Subject, settings: Settings, top: int, draw: Display) -> Trace:
     with subject.mode():
         draw.say("measuring the step for half a minute")
         session, selection, name = visit_all(
             subject.function, subject.args, subject.kwargs, settings=settings, progress=draw
         )
-        runs = interpret_session(session, selection, name)
-        with status_line(None, "making the trace"):
-            trace = _trace(runs, settings, ())
         calls = (
             watcher.model_call(subject.function, subject.args, subject.kwargs)
             for watcher in session.watchers
         )
         call: object = next((call for call in calls if call is not None), None)
-        longest = _longest(trace, top)
+        missing = [] if isinstance(call, Layered) else [_MISSING]
+        runs = interpret_session(session, selection, name)
+        with status_line(None, "making the trace"):
+            trace = build_trace([runs], settings, warnings=missing)
         if not isinstance(call, Layered):
-            return _trace(runs, settings, (TraceWarning("layers-not-repeated", _ONLY_TORCH),)), {}
-        found = {}
+            return trace
+        longest, found = _longest(trace, top), dict[str, Mapping[str, Any]]()
         with exclusively("measuring energy"):
-            layers = call.layer_calls(longest)
-            for number, path in enumerate(path for path in longest if path in layers):
-                draw.say(f"repeating {path} ({number + 1} of {len(longest)})")
-                found[path] = _repeated(session, layers[path])
-        return trace, found
-
-
-def _trace(runs: ProcessRuns, settings: Settings, warnings: tuple[TraceWarning, ...]) -> Trace:
-    return build_trace([runs], settings, warnings=warnings)
+            for path, layer in call.layer_calls(longest).items():
+                draw.say(f"repeating {path} ({len(found) + 1} of {len(longest)})")
+                found[path] = _repeated(session, layer)
+        phases = attribute_column(trace.spans, "phase").fill_null("forward")
+        paths = enumerate(attribute_column(trace.spans, "module_path"))
+        of_row = {
+            row: found[path] for row, path in paths if path in found and phases[row] == "forward"
+        }
+        return trace.replaced(with_attributes(trace.spans, of_row))
 
 
 def _longest(trace: Trace, top: int) -> list[str]:
@@ -112,28 +108,5 @@ def _repeated(session: Session, call: ModelCall) -> Mapping[str, Any]:
     monitoring = monitoring_of(session.monitored)
     told, _ = attributes_of(monitoring) if monitoring else ({}, [])
     names = ("energy_j", "energy_low_j", "energy_high_j", "power_w")
-    return {name: told[name] for name in names if name in told}
-
-
-def _with_layers(trace: Trace, found: Mapping[str, Mapping[str, Any]]) -> Trace:
-    """Return a trace whose layers have the energy of one of their calls."""
-    spans = trace.spans
-    attributes = spans["attributes"].struct.unnest()
-    paths = attribute_column(spans, "module_path").to_list()
-    backward = (attribute_column(spans, "phase") == "backward").fill_null(value=False).to_numpy()
-    for name in ("energy_j", "energy_low_j", "energy_high_j", "power_w", "energy_how"):
-        old = attributes[name].to_list() if name in attributes.columns else [None] * spans.height
-        new = [
-            _of_layer(name, found, path, value) if not skip else value
-            for path, value, skip in zip(paths, old, np.asarray(backward), strict=True)
-        ]
-        dtype = pl.String if name == "energy_how" else pl.Float64
-        attributes = attributes.with_columns(pl.Series(name, new, dtype=dtype))
-    return trace.replaced(spans.with_columns(attributes=attributes.to_struct()))
-
-
-def _of_layer(name: str, found: Mapping[str, Any], path: str | None, value: Any) -> Any:
-    told = found.get(path) if path is not None else None
-    if not told:
-        return value
-    return "repeated" if name == "energy_how" else told.get(name)
+    known = {name: told[name] for name in names if name in told}
+    return {**known, "energy_how": "repeated"} if known else {}

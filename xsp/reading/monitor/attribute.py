@@ -148,13 +148,10 @@ def part_attributes(energy: Energy) -> dict[str, Any]:
 
 
 def with_attributes(spans: pl.DataFrame, found: Mapping[int, Mapping[str, Any]]) -> pl.DataFrame:
-    """Return spans with more attributes, null where a row has none."""
-    names = dict.fromkeys(name for attributes in found.values() for name in attributes)
-    if not names:
-        return spans
-    columns = [
-        pl.Series(name, [found.get(row, {}).get(name) for row in range(spans.height)], strict=False)
-        for name in names
-    ]
-    table = spans["attributes"].struct.unnest().with_columns(columns)
-    return spans.with_columns(attributes=table.to_struct())
+    """Return spans with more attributes; a row without them keeps those that it has."""
+    table = spans["attributes"].struct.unnest()
+    for name in dict.fromkeys(name for attributes in found.values() for name in attributes):
+        old = table[name].to_list() if name in table.columns else [None] * spans.height
+        new = [found.get(row, {}).get(name, value) for row, value in enumerate(old)]
+        table = table.with_columns(pl.Series(name, new, strict=False))
+    return spans.with_columns(attributes=table.to_struct()) if found else spans
