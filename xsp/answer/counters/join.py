@@ -75,7 +75,7 @@ def with_counters(trace: Trace, metrics: KernelMetrics, kernels: Sequence[str]) 
                 )
             ]
         )
-    return Trace(spans, {**trace.metadata, "warnings": warnings}, trace.typical_runs)
+    return trace.replaced(spans, {**trace.metadata, "warnings": warnings})
 
 
 def _entries(warnings: Iterable[TraceWarning]) -> list[dict[str, Any]]:
