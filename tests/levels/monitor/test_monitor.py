@@ -384,7 +384,7 @@ def test_repeats_after_a_block_of_one_call_are_not_monitored(gpus: Any) -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Linear(8, 8).eval()
     monitor = Monitor()
-    begun = []
+    begun: list[None] = []
     start = monitor.start
     monitor.start = lambda *asked: begun.append(start(*asked))  # type: ignore[method-assign]
     with added_providers(monitor), torch.no_grad():
