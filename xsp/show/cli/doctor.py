@@ -68,7 +68,7 @@ def summary(found: dict[str, Any], width: int) -> str:
         if not here and level is Level.SYSTEM:
             continue
         if level is Level.SYSTEM and usable:
-            lines += [part for each in usable for part in _things(each)]
+            lines += _folded([part for each in usable for part in _things(each)])
             lines += [("✗", title, _reason(each)) for each in missing]
             continue
         names = [_called(each["name"], found["environment"]) for each in usable]
@@ -130,11 +130,29 @@ def _called(name: str, environment: dict[str, Any]) -> str:
     return " ".join(filter(None, (_NAMES.get(name, name), ".".join(version.split(".")[:2]))))
 
 
+def _folded(lines: list[tuple[str, str, str]]) -> list[tuple[str, str, str]]:
+    """Join the titles of lines that say the same, such as `yes` or one remedy.
+
+    >>> _folded([("✓", "waits", "yes"), ("✗", "calls", "no; mount"), ("✓", "faults", "yes")])
+    [('✓', 'waits, faults', 'yes'), ('✗', 'calls', 'no; mount')]
+    """
+    titles: dict[tuple[str, str], list[str]] = {}
+    for sign, title, said in lines:
+        titles.setdefault((sign, said), []).append(title)
+    return [(sign, ", ".join(names), said) for (sign, said), names in titles.items()]
+
+
 def _things(provider: dict[str, Any]) -> list[tuple[str, str, str]]:
     """Return a line for each thing that a provider of the system level can watch or cannot."""
     remarks = str(provider.get("remark") or f"system calls: {provider['name']}").splitlines()
     parts = [remark.partition(": ") for remark in remarks]
-    return [("✗" if said.startswith("no") else "✓", title, said) for title, _, said in parts]
+    things = [("✗" if said.startswith("no") else "✓", title, said) for title, _, said in parts]
+    if provider["name"] != "monitor":
+        return things
+    readable = [thing for thing in things if thing[0] == "✓"]
+    if any(title != "host counters" for _, title, _ in readable):
+        return readable
+    return [*readable, ("✗", "energy", "no; this machine shows no counters of a GPU or processor")]
 
 
 def _reason(provider: dict[str, Any]) -> str:

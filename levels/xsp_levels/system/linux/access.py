@@ -36,7 +36,7 @@ _UNREADABLE = (
     "run once since the machine started: sudo xsp doctor (or: sudo mount -o remount,mode=755 "
     "/sys/kernel/tracing)"
 )
-_NO_COUNTERS = "this machine shows no hardware counters, as most virtual ones; run it on another"
+_NO_COUNTERS = "this machine shows none, as most virtual ones"
 _CONTAINED = "run it outside of the container, where the kernel's numbers of threads are known"
 
 
