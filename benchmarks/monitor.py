@@ -52,7 +52,7 @@ def cost(seconds: float) -> None:
 
 
 def work() -> float:
-    """Return how many products of small matrices fit into a turn, per second."""
+    """Multiply small matrices for a turn, and count the products per second."""
     matrix = np.ones((96, 96))
     begin, number = time.perf_counter(), 0
     while time.perf_counter() - begin < TURN_S:

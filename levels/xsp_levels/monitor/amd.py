@@ -42,7 +42,7 @@ def _library() -> tuple[Any, str]:
 
 
 def unavailable() -> str | None:
-    """Return why no AMD GPU can be read; None if one can."""
+    """Find the reason why no AMD GPU can be read; None if one can."""
     return _library()[1] or None
 
 

@@ -17,7 +17,7 @@ _STATES = {"user_s": (0, 1), "system_s": (2, 5, 6), "idle_s": (3,), "io_wait_s":
 
 
 def unavailable() -> str | None:
-    """Return why the host cannot be read; None if it can."""
+    """Find the reason why the host cannot be read; None if it can."""
     return None if os.access("/proc/self/stat", os.R_OK) else "/proc is not mounted. Mount it."
 
 

@@ -28,7 +28,7 @@ _MIXED = (
 
 
 def unavailable() -> str | None:
-    """Return why no NVIDIA GPU can be read; None if one can."""
+    """Find the reason why no NVIDIA GPU can be read; None if one can."""
     try:
         nvml = import_module("pynvml")
     except ImportError:
@@ -168,7 +168,7 @@ class Nvidia:
         function: Callable[..., Any] | None = None,
         *arguments: Any,
     ) -> Any:
-        """Return what NVML answers; None where it refuses, or the GPU has vanished."""
+        """Ask NVML; the answer is None if NVML refuses, or the GPU has vanished."""
         call = function or getattr(self._nvml, name, None)
         if name in device.refused or device.lost or call is None:
             return None

@@ -72,7 +72,7 @@ class Monitor:
         self._file = -1
 
     def unavailable(self) -> str | None:
-        """Return why nothing can be read here; None if the host can."""
+        """Find the reason why nothing can be read here; None if the host can."""
         if not sys.platform.startswith("linux") or not sys.executable:
             return "xsp reads energy and utilization on Linux alone. Measure there."
         return SOURCES["host"][1]()

@@ -21,7 +21,7 @@ _ATTRIBUTE_BYTES = 64  # PERF_ATTR_SIZE_VER0
 
 
 def unavailable() -> str | None:
-    """Return why no energy of CPUs can be read; None if it can."""
+    """Find the reason why no energy of CPUs can be read; None if it can."""
     zones = _zones()
     if any(os.access(zone / "energy_uj", os.R_OK) for zone in zones):
         return None

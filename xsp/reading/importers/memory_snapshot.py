@@ -121,7 +121,7 @@ class _Memory:
         self.failures = sum(entry["action"] == "oom" for _, entry in entries)
 
     def _before(self, blocks: Mapping[Any, tuple[int, str]]) -> dict[Any, tuple[int, str]]:
-        """Return what was held before the history: what it frees, or never names."""
+        """List the blocks held before the history: those that it frees, or never names."""
         known, found = set(), {}
         for change in self.changes:
             if change.line is not None:

@@ -123,7 +123,7 @@ def _utilization(readings: Readings, lasts_ns: int) -> dict[str, Any]:
 
 
 def _host(readings: Readings, lasts_ns: int, steps: int) -> dict[str, Any]:
-    """Return what the program's processes used; counters from the first reading to the last."""
+    """Sum up the use by the program's processes; counters from the first reading to the last."""
     inside = readings.filter(pl.col("time_ns").is_between(-_AROUND_NS, lasts_ns + _AROUND_NS))
     found: dict[str, Any] = {}
     rates = {}

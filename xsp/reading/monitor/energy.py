@@ -122,7 +122,7 @@ def _by_power(
 
 
 def moves(readings: Readings) -> tuple[Floats, Floats]:
-    """Return when the counter of one device was seen to have moved, in ns, and its joules."""
+    """List the times, in ns, at which the counter of one device moved, and its joules."""
     rows = readings.sort("time_ns")
     times = rows["time_ns"].to_numpy().astype(np.float64)
     return _moved(*_unbroken(times, rows["value"].to_numpy()))

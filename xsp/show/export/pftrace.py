@@ -311,7 +311,7 @@ class _Writer:
                                       strict=True)))  # fmt: skip
 
     def _links(self, stages: pl.DataFrame) -> dict[int, bytes]:
-        """Return what ties a launch to what it started, for the rows of both."""
+        """Make the numbers that tie a launch to its kernel or copy, for the rows of both."""
         is_stage = set(stages["row"].to_list())
         started: dict[int, list[int]] = {}
         found: dict[int, bytes] = {}

@@ -130,7 +130,7 @@ def _described(found: Recording, packets: Packets, tool: str) -> Recording:
 
 
 def _attributes(packets: Packets) -> dict[str, str]:
-    """Return what the file says of itself, by key."""
+    """Read the file's description of itself, by key."""
     found: dict[str, str] = {}
     for _, entries in packets.messages(packets.fields.of(ATTRIBUTES, BYTES), "attributes"):
         for entry in (entry for number, entry in entries if number == 1):

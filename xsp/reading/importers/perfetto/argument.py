@@ -120,7 +120,7 @@ class Arguments:
         return name in self._rows
 
     def has(self, name: str) -> Any:
-        """Return which events have an argument of a name, as an array."""
+        """Mark the events that have an argument of a name, in an array."""
         result = np.zeros(self._count, np.bool_)
         if name in self._rows:
             result[self._places.message[self._rows[name]]] = True

@@ -220,7 +220,7 @@ def _with_axes(frame: pl.DataFrame, args: Arguments, begin: Ints, tables: Tables
 
 
 def _collectives(args: Arguments, begin: Ints, tables: Tables) -> pl.Series:
-    """Return what is told of collective operations, as numbers of texts."""
+    """Read the arguments of collective operations, as numbers of texts."""
     fields = [field for field, _ in COLLECTIVE.values()]
     if _KEYS["collective"] not in args:
         return tables.texts.numbers([None] * len(begin))

@@ -241,7 +241,7 @@ class Slices:
         return np.flatnonzero(self.type == _INSTANT)
 
     def count_of(self, *kinds: int) -> int:
-        """Return how many events are of these types."""
+        """Count the events of these types."""
         return int(np.isin(self.type, kinds).sum())
 
     @cached_property

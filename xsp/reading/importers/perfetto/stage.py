@@ -125,7 +125,7 @@ class Stages:
         return Arguments(self._packets, placed, self.packet, self.count, ARGUMENT, wanted)
 
     def extra(self, wanted: set[str]) -> Arguments:
-        """Return what else is told of each stage, as texts."""
+        """Read the further details of each stage, as texts."""
         found = self._fields.of(6, BYTES)
         return Arguments(self._packets, found, self.packet, self.count, EXTRA, wanted)
 
