@@ -199,7 +199,7 @@ def test_kernels_are_render_stages_of_which_their_launch_knows_the_number() -> N
 
 
 def _correlation(packet: Any) -> bytes:
-    """Find the bytes after the tag of `gpu_correlation`, which the generated classes do not know."""
+    """Find the bytes after the tag of `gpu_correlation`, unknown to the generated classes."""
     whole: bytes = packet.track_event.SerializeToString()
     return whole.partition(b"\xc2\xbb\x01")[2]
 
