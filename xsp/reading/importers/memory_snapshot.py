@@ -32,6 +32,11 @@ _ALLOCATED = "allocations"  # the operator in each line
 _UNKNOWN, _EARLIER = "unknown line", "before the history"
 _LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/")
 _SINCE_2001 = 10**18  # ns
+# What Python's unpickler raises of damaged bytes.
+_DAMAGED = (
+    pickle.UnpicklingError, EOFError, LookupError, AttributeError, TypeError, ValueError,
+    OverflowError, MemoryError,
+)  # fmt: skip
 
 
 class MemorySnapshot:
@@ -81,7 +86,7 @@ class _OnlyData(pickle.Unpickler):
 def _data(whole: bytes, source: Source) -> Any:
     try:
         return _OnlyData(io.BytesIO(whole)).load()
-    except Exception as error:  # a damaged pickle raises errors of any class
+    except _DAMAGED as error:
         raise TraceFormatError(
             f"{source.path} is damaged, or holds more than data, which xsp does not load "
             f"({error}). Write it again."
