@@ -247,6 +247,23 @@ def test_memory_is_a_counter_and_warnings_are_an_instant() -> None:
     }  # fmt: skip
 
 
+def test_what_monitors_read_are_counters_of_each_device() -> None:
+    read = pl.DataFrame(
+        {"device": [0, 0, -1], "start_ns": [0, 100, 0], "power_w": [350.5, None, None],
+         "cpu_pct": [None, None, 80.0]}
+    )  # fmt: skip
+    file = io.BytesIO()
+    write_pftrace(reduce(frame(row(1, None, 0, 99)), None), METADATA, file, read)
+    found = Decoded(file.getvalue())
+    tracks = {each.uuid: each.name for each in found.of("track_descriptor")}
+    counted = [
+        (tracks[event.track_uuid], packet.timestamp, event.double_counter_value)
+        for packet in found.packets
+        if (event := packet.track_event).type == pb.TrackEvent.TYPE_COUNTER
+    ]
+    assert sorted(counted) == [("GPU 0 power_w", 0, 350.5), ("host cpu_pct", 0, 80.0)]
+
+
 def test_files_of_both_suffixes_hold_the_same(tmp_path: Path) -> None:
     trace = trace_of(read(content(launched())), "Net")
     for name in ("net.pftrace", "net.pftrace.gz"):

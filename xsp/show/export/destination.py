@@ -11,6 +11,8 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, Literal
 
+import polars as pl
+
 from xsp.answer.analyses import utilization_timeline
 from xsp.delivery import Delivery
 from xsp.level import Kind
@@ -43,9 +45,10 @@ _UNBOUNDED = (
     ".pftrace", ".pftrace.gz", ".perfetto.json", ".ctf", ".speedscope.json", ".folded", ".parquet"
 )  # fmt: skip
 _SUFFIXES = (".otlp.json", *_UNBOUNDED)
+_OF_PERFETTO: Mapping[
+    str, Callable[[Reduced, Mapping[str, Any], IO[bytes], pl.DataFrame | None], None]
+] = {".perfetto.json": write_perfetto, ".pftrace": write_pftrace, ".pftrace.gz": write_packed}
 _VIEWERS: Mapping[str, Callable[[Reduced, Mapping[str, Any], IO[bytes]], None]] = {
-    ".pftrace": write_pftrace,
-    ".pftrace.gz": write_packed,
     ".speedscope.json": write_speedscope,
     ".folded": write_folded,
 }
@@ -204,9 +207,9 @@ def _to_file(trace: Trace, path: Path, kind: str, most: int | None, parent: str 
             buffer = io.BytesIO()  # for a full disk polars raises errors of its own
             reduced.spans.write_parquet(buffer)
             file.write(buffer.getbuffer())
-        elif kind == ".perfetto.json":
+        elif kind in _OF_PERFETTO:
             utilization = utilization_timeline(trace) if trace.readings.height else None
-            write_perfetto(reduced, trace.metadata, file, utilization)
+            _OF_PERFETTO[kind](reduced, trace.metadata, file, utilization)
         elif kind in _VIEWERS:
             _VIEWERS[kind](reduced, trace.metadata, file)
         else:

@@ -30,6 +30,7 @@ from xsp.show.export.timeline import (
     Track,
     device_name,
     held_memory,
+    monitored,
     nested,
     order,
     track_name,
@@ -39,6 +40,7 @@ from xsp.trace import attribute_column, headline, parent_rows, warning_lines
 
 _EVENTS = 1 << 16  # that are written at once
 _PROCESS, _MEMORY, _FIRST = 1, 2, 3  # numbers of tracks
+_MONITORED = 1 << 32  # the first one's of a monitor, behind those of threads
 _BOOT, _WALL = 6, 1  # clocks: that of the times here, and the time of day
 _SLICE_BEGIN, _SLICE_END, _INSTANT, _COUNTER = 1, 2, 3, 4
 _CLEARED, _NEEDS = 1, 2  # flags of a packet: interned texts begin anew, or are needed
@@ -165,12 +167,17 @@ class _Form:
 _ANNOTATION, _ARGUMENT = _Form(4, 4, 3, 5, 2, 17), _Form(3, 3, 4, 5, 3, 7)
 
 
-def write_pftrace(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
+def write_pftrace(
+    reduced: Reduced,
+    metadata: Mapping[str, Any],
+    file: IO[bytes],
+    utilization: pl.DataFrame | None = None,
+) -> None:
     """Write a trace in Perfetto's own format.
 
     - Slices are the spans, with their attributes as debug annotations.
     - GPU render stages are kernels, copies and sets, with their attributes as arguments.
-    - The counter `memory` is as in the document in Chrome's format.
+    - Counters are memory, and power, utilization and memory of each device that monitors read.
     - Warnings of the trace are an instant event of the process.
 
     Times are whole nanoseconds from the root's start, on the timeline without overhead.
@@ -179,17 +186,23 @@ def write_pftrace(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]
         reduced: The spans, cut to a budget or whole.
         metadata: The trace's metadata.
         file: Written to packet by packet.
+        utilization: Table of the analysis `utilization-timeline`; None: nothing was read.
 
     Raises:
         OSError: The file could not be written.
     """
-    _Writer(reduced, metadata, file).write()
+    _Writer(reduced, metadata, file).write(utilization)
 
 
-def write_packed(reduced: Reduced, metadata: Mapping[str, Any], file: IO[bytes]) -> None:
+def write_packed(
+    reduced: Reduced,
+    metadata: Mapping[str, Any],
+    file: IO[bytes],
+    utilization: pl.DataFrame | None = None,
+) -> None:
     """Write a trace in Perfetto's own format, compressed by gzip."""
     with gzip.GzipFile("", "wb", compresslevel=1, fileobj=file, mtime=0) as packed:
-        write_pftrace(reduced, metadata, cast("IO[bytes]", packed))
+        write_pftrace(reduced, metadata, cast("IO[bytes]", packed), utilization)
 
 
 class _Writer:
@@ -206,7 +219,7 @@ class _Writer:
             for number in (_CATEGORIES, _NAMES, _KEYS, _VALUES, _KERNELS, _TERM_NAMES)
         }
 
-    def write(self) -> None:
+    def write(self, utilization: pl.DataFrame | None) -> None:
         is_stage = ON_DEVICE & pl.col("kind").is_in([kind.value for kind in DEVICE_ACTIVITIES])
         stages = self._spans.filter(is_stage)
         slices = self._spans.filter(~is_stage)
@@ -217,6 +230,10 @@ class _Writer:
         if held := held_memory(self._reduced.spans):
             times, values = np.array(held, np.int64).T
             self.counter(_MEMORY, "memory", "bytes", times, values)
+        if utilization is not None:
+            for number, (track, what, at, read) in enumerate(monitored(utilization)):
+                self.counter(_MONITORED + number, track, what.rpartition("_")[2],
+                             at.to_numpy(), read.to_numpy())  # fmt: skip
         self._warnings()
 
     def _begin(self, found: Sequence[Track], stages: pl.DataFrame) -> None:

@@ -289,13 +289,24 @@ def _utilization(spans: pl.DataFrame, table: pl.DataFrame | None, process: int) 
     beside = attribute_column(spans, "whole_block", pl.Boolean)[0]
     name = "monitor" if beside else "monitor: other steps, from the first one's begin"
     yield from _named("process", [({"pid": process}, name)])
-    for row in table.iter_rows(named=True):
-        device, start = row.pop("device"), row.pop("start_ns")
-        of = "host" if device < 0 else f"GPU {device}"
-        for what, value in row.items():
-            if value is not None:
-                counter = {"ph": "C", "name": f"{of} {what}", "pid": process, "tid": 1}
-                yield counter | {"ts": start / 1000, "args": {what: value}}
+    for track, what, times, values in monitored(table):
+        counter = {"ph": "C", "name": track, "pid": process, "tid": 1}
+        for start, value in zip(times, values, strict=True):
+            yield counter | {"ts": start / 1000, "args": {what: value}}
+
+
+def monitored(table: pl.DataFrame) -> Iterator[tuple[str, str, pl.Series, pl.Series]]:
+    """List the tracks of what monitors read: name, metric, times in ns, and values.
+
+    Args:
+        table: Table of the analysis `utilization-timeline`.
+    """
+    for (device,), own in table.group_by("device", maintain_order=True):
+        of = "host" if int(str(device)) < 0 else f"GPU {device}"
+        for what in own.drop("device", "start_ns").columns:
+            known = own.select("start_ns", what).drop_nulls()
+            if known.height:
+                yield f"{of} {what}", what, known["start_ns"], known[what]
 
 
 def own_memory(spans: pl.DataFrame) -> pl.DataFrame:
