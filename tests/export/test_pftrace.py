@@ -216,10 +216,10 @@ def test_the_page_of_kernels_finds_their_resources() -> None:
     data = content(spans)
     found = Decoded(data)
     stage = found.of("gpu_render_stage_event")[0].gpu_render_stage_event
-    sizes = [
+    launch = [
         (each.x, each.y, each.z) for each in (stage.launch.grid_size, stage.launch.workgroup_size)
     ]
-    assert sizes == [(4, 2, 1), (128, 1, 1)]
+    assert launch == [(4, 2, 1), (128, 1, 1)]
     for term in (b"registers_per_thread", b"shared_mem_static", b"void gemm<float>(int)",
                  b"sm__maximum_warps_per_active_cycle_pct"):  # fmt: skip
         assert data.count(term) == 1
@@ -255,7 +255,8 @@ def test_what_monitors_read_are_counters_of_each_device() -> None:
     file = io.BytesIO()
     write_pftrace(reduce(frame(row(1, None, 0, 99)), None), METADATA, file, read)
     found = Decoded(file.getvalue())
-    tracks = {each.uuid: each.name for each in found.of("track_descriptor")}
+    described = [packet.track_descriptor for packet in found.of("track_descriptor")]
+    tracks = {each.uuid: each.name for each in described}
     counted = [
         (tracks[event.track_uuid], packet.timestamp, event.double_counter_value)
         for packet in found.packets

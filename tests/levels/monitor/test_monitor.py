@@ -167,13 +167,16 @@ def test_gpus_of_two_models_may_be_numbered_otherwise_by_cuda(
 
 
 def test_the_host_is_read_with_the_programs_children(gpus: Any) -> None:
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    code = "import time; print(flush=True); time.sleep(60)"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
     try:
+        child.stdout.readline()  # it is a Python of its own by now
         readings = {each.metric: each.value for each in host.Host(os.getpid()).slow()}
         one = {each.metric: each.value for each in host.Host(child.pid).slow()}
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
     assert readings["process_rss_bytes"] > one["process_rss_bytes"] > 0
     assert readings["process_threads"] > one["process_threads"] >= 1
     assert {"user_s", "idle_s", "available_bytes", "disk_read_bytes"} <= readings.keys()

@@ -69,9 +69,9 @@ class Need(Enum):
     )
     UTILIZATION = (
         "utilization of a GPU",
-        "measure where `xsp doctor` lists a GPU, with levels=1 or more",
+        "measure with levels=1 or more where `xsp doctor` lists a GPU",
     )
-    ENERGY = ("energy", "measure where `xsp doctor` lists a GPU or CPU energy, with energy=True")
+    ENERGY = ("energy", "measure with energy=True where `xsp doctor` lists a GPU or CPU energy")
     HOST = ("readings of the host", "measure with monitor=True on Linux")
     MEMORY = ("allocations", "measure with levels=2 or more: operators record what they allocate")
 
