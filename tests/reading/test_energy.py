@@ -230,8 +230,18 @@ def test_parts_too_short_for_the_counter_have_no_energy() -> None:
 
 
 def layered(lasts_ns: int) -> pl.DataFrame:
-    """Return the spans of a step with two layers, the second three times as long."""
-    rows = [(1, None, "region", 0, 1.0), (2, 1, "layer", 0, 0.25), (3, 1, "layer", 0.25, 1.0)]
+    """Make the spans of a step whose second layer keeps the device three times as long.
+
+    The host has asked for everything in the first tenth.
+    """
+    rows = [
+        (1, None, "region", 0, 1.0),
+        (2, 1, "layer", 0, 0.05),
+        (3, 1, "layer", 0.05, 0.1),
+        (4, 2, "kernel", 0, 0.25),
+        (5, 3, "kernel", 0.25, 0.5),
+        (6, 3, "kernel", 0.5, 1.0),
+    ]
     return pl.DataFrame(
         {
             "span_id": [row[0] for row in rows],
@@ -239,7 +249,7 @@ def layered(lasts_ns: int) -> pl.DataFrame:
             "kind": [row[2] for row in rows],
             "start_ns": [int(row[3] * lasts_ns) for row in rows],
             "end_ns": [int(row[4] * lasts_ns) for row in rows],
-            "attributes": [{"exact": True}] * 3,
+            "attributes": [{"exact": True}] * len(rows),
         }
     )
 
@@ -253,3 +263,5 @@ def test_layers_of_long_steps_have_energies_by_regression() -> None:
     assert found[1].joules == pytest.approx(500 * 0.3, rel=0.05)
     assert found[2].joules == pytest.approx(200 * 0.9, rel=0.05)
     assert layer_energies(layered(10**9), Monitoring(table, 10 * S, 1000)) == {}  # very short ones
+    on_host = layered(10**9).filter(pl.col("kind") != "kernel")
+    assert layer_energies(on_host, monitoring) == {}

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from xsp.level import Kind
+from xsp.level import DEVICE_ACTIVITIES, Kind
 from xsp.provider import Readings
 from xsp.reading.monitor.energy import SURE, Energy, Floats, moves
 from xsp.reading.monitor.readings import Monitoring
-from xsp.trace import attribute_column
+from xsp.trace import attribute_column, parent_rows
 
 Stretches = tuple[Floats, Floats]  # begins and ends, in ns from the begin of the readings
 
@@ -83,7 +83,8 @@ def _sum(one: Energy | None, other: Energy) -> Energy:
 def layer_energies(spans: pl.DataFrame, monitoring: Monitoring) -> dict[int, Energy]:
     """Return the energy of one call of the longest layers of steps that last long, by their rows.
 
-    Where each layer lies in a step is known by the trace, in proportion to the step's length.
+    Where the device works for a layer is known by the trace's kernels, in proportion to the step's
+    length. The host may be ahead of the device, so without kernels no layer has an energy.
 
     Args:
         spans: Spans of the trace of one step, root first.
@@ -91,19 +92,25 @@ def layer_energies(spans: pl.DataFrame, monitoring: Monitoring) -> dict[int, Ene
     """
     begins = np.array(monitoring.begins_ns, np.float64)
     around = spans.filter(pl.col("kind") == Kind.LAYER.value)["parent_id"].implode()
-    layers = spans.with_row_index("row").filter(
-        pl.col("kind") == Kind.LAYER.value,
-        ~pl.col("span_id").is_in(around),
-        attribute_column(spans, "calls", pl.Int64).fill_null(1) == 1,
+    first, last = _device_extents(spans)
+    layers = (
+        spans.with_row_index("row")
+        .with_columns(first=first, last=last)
+        .filter(
+            pl.col("kind") == Kind.LAYER.value,
+            pl.col("last") > pl.col("first"),
+            ~pl.col("span_id").is_in(around),
+            attribute_column(spans, "calls", pl.Int64).fill_null(1) == 1,
+        )
     )
     whole = float(spans["end_ns"][0] or 0)
     if len(begins) < _FEWEST_STEPS or not whole or not layers.height:
         return {}
     lasts = np.diff(begins, append=monitoring.lasts_ns)
-    longest = layers.sort(pl.col("end_ns") - pl.col("start_ns"), descending=True)[:_MOST_PARTS]
+    longest = layers.sort(pl.col("last") - pl.col("first"), descending=True)[:_MOST_PARTS]
     parts = [
         (begins + lasts * start / whole, begins + lasts * end / whole)
-        for start, end in longest.select("start_ns", "end_ns").iter_rows()
+        for start, end in longest.select("first", "last").iter_rows()
     ]
     of_devices = monitoring.readings.filter(pl.col("device") >= 0)
     while parts:
@@ -116,3 +123,21 @@ def layer_energies(spans: pl.DataFrame, monitoring: Monitoring) -> dict[int, Ene
         for row, each in zip(longest["row"], found, strict=False)
         if each is not None
     }
+
+
+def _device_extents(spans: pl.DataFrame) -> tuple[pl.Series, pl.Series]:
+    """Find the begin of the first and the end of the last kernel below each span.
+
+    Of a span without kernels the begin is infinite, and the end minus infinite.
+    """
+    parents = parent_rows(spans)
+    first, last = np.full(spans.height, np.inf), np.full(spans.height, -np.inf)
+    on_device = spans["kind"].is_in([kind.value for kind in DEVICE_ACTIVITIES])
+    rows = np.flatnonzero(on_device.to_numpy())
+    start, end = (spans[name].to_numpy()[rows] for name in ("start_ns", "end_ns"))
+    above = parents[rows]
+    while (inside := above >= 0).any():
+        np.minimum.at(first, above[inside], start[inside])
+        np.maximum.at(last, above[inside], end[inside])
+        above = np.where(inside, parents[above], -1)
+    return pl.Series(first), pl.Series(last)
