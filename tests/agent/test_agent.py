@@ -144,7 +144,9 @@ def test_tools_answer_about_files(tmp_path: Path) -> None:
         ("advise", {"file": "missing.xsp"}, "missing.xsp"),
         ("analyze", {"file": str(DEMO), "question": "kernel-by-nam"}, "kernel-by-name"),
         ("analyze", {"file": str(DEMO), "question": "off-cpu"}, "levels=5"),
-        ("profile", {"target": "missing.py", "output": "x.xsp"}, "exit code"),
+        ("profile", {"target": "missing.py", "output": str(DEMO)}, "exit code"),
+        ("profile", {"target": "--help", "output": "x.xsp"}, "is an option"),
+        ("import", {"files": [str(DEMO)], "output": "missing/x.xsp"}, "missing"),
     ],
 )
 def test_errors_of_tools_say_what_to_do(

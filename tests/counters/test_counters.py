@@ -156,6 +156,16 @@ def test_the_launch_of_median_duration_stands_for_equal_ones(demo: xsp.Trace, nc
     assert name in warning.message
 
 
+def test_counters_of_other_sizes_are_refused(
+    demo: xsp.Trace, ncu: Fake, capfd: pytest.CaptureFixture[str]
+) -> None:
+    ncu([one | {"grid": [1, 2, 3]} for one in launches_of(demo, **ROOFLINE)])
+    assert run_cli(["counters", str(DEMO), "true"]) == 3
+    assert "with the same sizes" in capfd.readouterr().err.replace("\n", " ")
+    assert run_cli(["counters", str(DEMO), "--limit", "5", "true"]) == 2
+    assert "Options stand before" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("mode", "program", "reason"),
     [

@@ -77,10 +77,9 @@ def test_other_processes_are_left_alone_and_the_way_in_is_said(
     tmp_path: Path, started: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     process = started("import time\nprint('ready', flush=True)\ntime.sleep(60)")
-    with pytest.raises(xsp.MeasurementError, match=r"Python 3\.\d+.*xsp\.profile_on_signal\(\)"):
+    with pytest.raises(xsp.MeasurementError, match=r"Python 3\.\d+.*profile_on_signal"):
         attach(process.pid, tmp_path / "x.xsp", seconds=1)
     announcement = tmp_path / "state" / "xsp" / "attach" / f"{process.pid}.json"
-    announcement.parent.mkdir(parents=True)
     announcement.write_text('{"signal": 9, "began": "1"}')  # of an earlier process of this number
     with pytest.raises(xsp.MeasurementError, match="profile_on_signal"):
         attach(process.pid, tmp_path / "x.xsp", seconds=1)
@@ -106,20 +105,68 @@ def test_what_cannot_be_attached_to_is_named(tmp_path: Path) -> None:
 def test_what_runs_inside_ends_by_itself_and_answers(tmp_path: Path) -> None:
     """What a script does that Python 3.14 runs in another process."""
     request = {"levels": "1", "seconds": 0.2, "output": str(tmp_path / "x.xsp")}
-    answer = tmp_path / "answer"
-    serve({**request, "answer": str(answer)})
-    while not answer.exists():
+    serve({**request, "folder": str(tmp_path)})
+    assert (tmp_path / "begun").exists()
+    while not (tmp_path / "saved").exists():
         with xsp.span("work"):
             time.sleep(0.001)
-    while not answer.read_text():
-        time.sleep(0.001)
-    assert answer.read_text() == "saved"
     assert "work" in xsp.load(tmp_path / "x.xsp").spans["name"].to_list()
+    (tmp_path / "refused").mkdir()
     with xsp.profile(levels=1):
-        serve({**request, "answer": str(tmp_path / "refused")})
-    assert "already" in (tmp_path / "refused").read_text() or (
-        "measurement" in (tmp_path / "refused").read_text()
-    )
+        serve({**request, "folder": str(tmp_path / "refused")})
+    assert "measurement" in (tmp_path / "refused" / "failed").read_text()
+
+
+RESETS = """
+import signal, time
+import xsp
+
+xsp.profile_on_signal(levels=1)
+signal.signal(signal.SIGUSR1, signal.{})
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("handler", ["SIG_DFL", "SIG_IGN"])
+def test_a_signal_that_would_kill_is_not_sent(
+    tmp_path: Path, started: Callable[[str], subprocess.Popen[str]], handler: str
+) -> None:
+    process = started(RESETS.format(handler))
+    with pytest.raises(xsp.MeasurementError, match="no longer handles signal"):
+        attach(process.pid, tmp_path / "x.xsp", seconds=1)
+    assert process.poll() is None
+
+
+ENDS = """
+import time
+import xsp
+
+xsp.profile_on_signal(levels=1)
+print("ready", flush=True)
+with xsp.span("first work"):
+    time.sleep(1.5)
+with xsp.span("last work"):
+    time.sleep(0.1)
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_ends_meanwhile_keeps_its_trace_and_only_one_attaches(
+    tmp_path: Path, started: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = started(ENDS)
+    refusals: list[str] = []
+
+    def attach_again() -> None:
+        with pytest.raises(xsp.MeasurementError) as refused:
+            attach(process.pid, tmp_path / "y.xsp")
+        refusals.append(str(refused.value))
+
+    attach(process.pid, tmp_path / "x.xsp", seconds=60, begun=attach_again)
+    assert ["Another xsp is attached" in said for said in refusals] == [True]
+    assert "last work" in xsp.load(tmp_path / "x.xsp").spans["name"].to_list()
 
 
 def test_announcements_of_processes_that_ended_are_removed(tmp_path: Path) -> None:
@@ -127,4 +174,4 @@ def test_announcements_of_processes_that_ended_are_removed(tmp_path: Path) -> No
     folder.mkdir(parents=True)
     (folder / "999999999.json").write_text("{}")
     announce(10)
-    assert [path.stem for path in folder.iterdir()] == [str(os.getpid())]
+    assert [path.name for path in folder.iterdir()] == [f"{os.getpid()}.json"]

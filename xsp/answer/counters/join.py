@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from xsp.errors import MeasurementError
 from xsp.level import Kind
 from xsp.provider import ATTRIBUTE
 from xsp.reading.importers import KernelMetrics
@@ -32,6 +33,9 @@ def with_counters(trace: Trace, metrics: KernelMetrics, kernels: Sequence[str]) 
 
     Returns:
         The trace with the counters, and a warning that names kernels without.
+
+    Raises:
+        MeasurementError: No counted launch equals a kernel of the trace.
     """
     fields = trace.spans["attributes"].struct.unnest()
     among = (trace.spans["kind"] == Kind.KERNEL.value).to_numpy()
@@ -60,6 +64,12 @@ def with_counters(trace: Trace, metrics: KernelMetrics, kernels: Sequence[str]) 
             values = fields.select(pl.coalesce(field, values.cast(fields[field].dtype)))[field]
         columns.append(values)
     spans = trace.spans.with_columns(fields.with_columns(columns).to_struct("attributes"))
+    if all(row is None for row in rows):
+        raise MeasurementError(
+            f"{metrics.tool} counted {counted(metrics.rows.height, 'launch')}, and none is of a "
+            "kernel of the trace with its grid and block. Run the program of the trace, with the "
+            "same sizes."
+        )
     warnings = [*trace.metadata.get("warnings", ()), *_entries(metrics.warnings)]
     if missing:
         names = ", ".join(
@@ -71,7 +81,7 @@ def with_counters(trace: Trace, metrics: KernelMetrics, kernels: Sequence[str]) 
                 TraceWarning(
                     "unmeasured-kernels",
                     f"{metrics.tool} did not count {counted(sum(missing.values()), 'kernel')} "
-                    f"that xsp asked for ({names}). Raise --launches.",
+                    f"that xsp asked for ({names}). Raise --launches, or run the same sizes.",
                 )
             ]
         )

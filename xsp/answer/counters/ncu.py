@@ -13,6 +13,7 @@ from pathlib import Path
 from xsp.errors import MeasurementError, TraceFormatError
 from xsp.measuring.target import end_process, ending_of
 from xsp.reading.importers import KernelMetrics, Source, contents_of
+from xsp.text import printable
 
 _OPERATIONS = ",".join(
     f"smsp__sass_thread_inst_executed_op_{width}{name}_pred_on.sum"
@@ -65,7 +66,7 @@ _REFUSALS = (
         "same GPU.",
     ),
 )
-_MOST_LINES = 5  # of ncu's own words in an error
+_MOST_LINES, _LONGEST = 5, 200  # lines of ncu's own words in an error, and their characters
 
 
 def command(
@@ -147,7 +148,8 @@ def run(line: Sequence[str], limit_s: float) -> KernelMetrics:
         for pattern, why in _REFUSALS:
             if re.search(pattern, text):
                 raise MeasurementError(why)
-        last = "\n".join(text.strip().splitlines()[-_MOST_LINES:]) or "it printed nothing"
+        lines = [printable(line)[:_LONGEST] for line in text.strip().splitlines()]
+        last = "\n".join(lines[-_MOST_LINES:]) or "it printed nothing"
         if code and "--kill" not in line:  # with it ncu ends the program by a signal
             raise MeasurementError(f"The program under Nsight Compute {ending_of(code)}:\n{last}")
         try:

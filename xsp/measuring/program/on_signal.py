@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal as signals
 import sys
@@ -71,8 +72,7 @@ class _Handler:
         guarded(work, self._failed)  # the program goes on
 
     def _failed(self, error: Exception) -> None:
-        if self._asked:
-            remote.tell(self._asked["answer"], str(error))
+        remote.tell(self._asked, error)
         _say(f"not profiled: {error}")
 
     def _begin(self) -> None:
@@ -86,18 +86,24 @@ class _Handler:
         self._timer = threading.Timer(seconds, os.kill, (os.getpid(), self._number))
         self._timer.daemon = True
         self._timer.start()
+        atexit.register(self._leave)  # a program that ends meanwhile keeps its trace
+        remote.tell(self._asked, remote.BEGUN)
         _say(f"profiling for {seconds:g} s")
+
+    def _leave(self) -> None:
+        if self._profile is not None:
+            guarded(partial(self._end, self._profile), self._failed)
 
     def _end(self, ended: profile) -> None:
         self._profile = None
+        atexit.unregister(self._leave)
         if self._timer is not None:
             self._timer.cancel()
         ended.__exit__(None, None, None)
         self._made += 1
         own = self._folder / f"xsp-{os.getpid()}-{self._made}.xsp"
         path = ended.trace.save(self._asked.get("output", own))
-        if self._asked:
-            remote.tell(self._asked["answer"], "saved")
+        remote.tell(self._asked, remote.SAVED)
         _say(f"saved to {path}; print it with: xsp show {path}")
 
 

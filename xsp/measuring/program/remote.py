@@ -7,6 +7,7 @@ CPython runs a script in another process (PEP 768), which needs no announcement.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
@@ -14,23 +15,37 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from xsp.errors import MeasurementError, guarded
 from xsp.level import LevelSet
 from xsp.machine import replacing, state_folder
 from xsp.measuring.program.block import profile
 
+_BEGINNING_S = 30.0  # at most, until the process begins
 _MAKING_S = 120.0  # at most, to make a trace after the profile
+BEGUN, SAVED, _FAILED = "begun", "saved", "failed"  # files that the process leaves
+_NOT_BEGUN = (
+    "Process {pid} did not begin within {seconds:g} s. Its main thread runs no Python code, or "
+    "another handler of the signal took the place of xsp's. Try again later."
+)
+_NOT_SAVED = "Process {pid} gave no trace within {seconds:g} s. Look at its standard error."
 _POLL_S = 0.05
 _PYTHON = re.compile(r"(?:lib)?python3\.(\d+)")
 
 
 def attach(
-    pid: int, output: str | os.PathLike[str], *, seconds: float = 10.0, levels: LevelSet = 2
+    pid: int,
+    output: str | os.PathLike[str],
+    *,
+    seconds: float = 10.0,
+    levels: LevelSet = 2,
+    begun: Callable[[], None] = lambda: None,
 ) -> Path:
     """Have a running Python process profile itself for some seconds, and save the trace.
 
@@ -39,6 +54,7 @@ def attach(
         output: File for the trace; the process must be able to write it.
         seconds: Length of the profile, in seconds.
         levels: What to record, as for `xsp.profile`.
+        begun: Called when the process has begun to profile itself.
 
     Returns:
         The file.
@@ -52,25 +68,61 @@ def attach(
     profile(levels)  # refuses wrong levels now, and not in the other process
     if not Path("/proc", str(pid)).exists():
         raise MeasurementError(f"There is no process {pid}. List Python's: pgrep -a python.")
-    with tempfile.TemporaryDirectory(prefix="xsp-attach-") as folder:
-        path, answer = Path(output).resolve(), Path(folder, "answer")
+    with (
+        tempfile.TemporaryDirectory(prefix="xsp-attach-") as folder,
+        _only_one(pid) as asking,
+    ):
         request = {
             "seconds": seconds,
             "levels": levels if isinstance(levels, str) else int(str(levels)),
-            "output": str(path),
-            "answer": str(answer),
+            "output": str(Path(output).resolve()),
+            "folder": folder,
         }
         announced = _announced(pid)
         if announced is not None:
-            asked = _file(pid, "request")
-            asked.write_text(json.dumps(request), encoding="utf-8")
-            _send(pid, announced["signal"])
+            asking.write_text(json.dumps(request), encoding="utf-8")
+            _send(pid, int(announced["signal"]))
         else:
             _inject(pid, request, Path(folder))
-        return _awaited(pid, path, answer, seconds)
+        _await(pid, Path(folder, BEGUN), _BEGINNING_S, _NOT_BEGUN)
+        begun()
+        _await(pid, Path(folder, SAVED), seconds + _MAKING_S, _NOT_SAVED)
+    return Path(output).resolve()
+
+
+@contextmanager
+def _only_one(pid: int) -> Iterator[Path]:
+    """Keep other calls of `attach` away from a process; yield the file for the request.
+
+    Raises:
+        MeasurementError: Another one is attached.
+    """
+    file, lock = _file(pid, "request"), _file(pid, "lock")
+    lock.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        with FileLock(lock, timeout=0):  # the system frees it if this process dies
+            yield file
+    except Timeout:
+        raise MeasurementError(
+            f"Another xsp is attached to process {pid}. Wait until it has ended."
+        ) from None
+    finally:
+        file.unlink(missing_ok=True)
 
 
 def _send(pid: int, signal: int) -> None:
+    """Signal a process, unless it would die of the signal, or ignores it.
+
+    Raises:
+        MeasurementError: It does not handle the signal, or may not be signaled.
+    """
+    status = Path("/proc", str(pid), "status").read_text("utf-8", "replace")
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    if caught is None or not int(caught[1], 16) >> signal - 1 & 1:
+        raise MeasurementError(
+            f"Process {pid} no longer handles signal {signal}, by which xsp would reach it. Call "
+            "xsp.profile_on_signal() after whatever resets its handlers."
+        )
     try:
         os.kill(pid, signal)
     except OSError as error:
@@ -91,9 +143,9 @@ def _inject(pid: int, request: Mapping[str, Any], folder: Path) -> None:
         raise MeasurementError(f"Process {pid} is no Python program. Attach to one that is.")
     if execute is None or theirs != sys.version_info[:2]:
         raise MeasurementError(
-            f"Process {pid} runs Python 3.{theirs[1]}, and this one 3.{sys.version_info[1]}; only "
-            "two of one version from 3.14 on let xsp in from outside. Put "
-            f"xsp.profile_on_signal() at the program's start; then xsp attach {pid} works."
+            f"Process {pid} runs Python 3.{theirs[1]}. From outside, xsp gets only into Python "
+            "3.14 or later, from the same version. Put xsp.profile_on_signal() at the program's "
+            "start; then xsp attach works."
         )
     script = folder / "begin.py"
     home = str(Path(__file__).parents[3])
@@ -112,22 +164,30 @@ def _inject(pid: int, request: Mapping[str, Any], folder: Path) -> None:
         ) from None
 
 
-def _awaited(pid: int, path: Path, answer: Path, seconds: float) -> Path:
-    until = time.monotonic() + seconds + _MAKING_S
-    while time.monotonic() < until:
-        if answer.exists() and (said := answer.read_text("utf-8")):
-            if said == "saved":
-                return path
-            raise MeasurementError(f"Process {pid} was not profiled: {said}")
-        if not Path("/proc", str(pid)).exists():
-            raise MeasurementError(
-                f"Process {pid} ended before its trace was saved. Ask for fewer --seconds."
-            )
+def _await(pid: int, file: Path, patience_s: float, late: str) -> None:
+    """Wait until the other process has left a file: empty, or the reason of a failure.
+
+    Raises:
+        MeasurementError: It failed, ended, or took too long.
+    """
+    until = time.monotonic() + patience_s
+    failed = file.with_name(_FAILED)
+    while not file.exists():
+        if failed.exists():
+            raise MeasurementError(f"Process {pid} was not profiled: {failed.read_text('utf-8')}")
+        if not Path("/proc", str(pid)).exists() or "zombie" in _state(pid):
+            if file.exists():  # left at the last moment
+                return
+            raise MeasurementError(f"Process {pid} was killed before its trace was saved.")
+        if time.monotonic() > until:
+            raise MeasurementError(late.format(pid=pid, seconds=patience_s))
         time.sleep(_POLL_S)
-    raise MeasurementError(
-        f"Process {pid} gave no trace within {seconds + _MAKING_S:g} s. Its main thread has to run "
-        "Python code: one that waits in C code profiles later."
-    )
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return Path("/proc", str(pid), "status").read_text("utf-8", "replace").partition("Tgid")[0]
+    return ""
 
 
 def _version(pid: int) -> tuple[int, int] | None:
@@ -149,7 +209,7 @@ def announce(signal: int) -> None:
     with suppress(OSError):  # it works all the same, by `kill`
         file = _file(os.getpid(), "json")
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for old in file.parent.glob("*.json"):
+        for old in file.parent.iterdir():
             if not Path("/proc", old.stem).exists():
                 old.unlink(missing_ok=True)
         with replacing(file) as written:
@@ -158,12 +218,12 @@ def announce(signal: int) -> None:
 
 
 def asked() -> dict[str, Any]:
-    """Take what `attach` asks of this process; empty if a person sent the signal."""
+    """Read the request of `attach` to this process; empty if a person sent the signal."""
     file = _file(os.getpid(), "request")
-    with suppress(OSError, ValueError):
-        if file.stat().st_uid == os.getuid():
-            request: dict[str, Any] = json.loads(file.read_text("utf-8"))
-            file.unlink()
+    with suppress(OSError, ValueError, KeyError):
+        request: dict[str, Any] = json.loads(file.read_text("utf-8"))
+        new = not Path(request["folder"], BEGUN).exists()
+        if file.stat().st_uid == os.getuid() and new:
             return request
     return {}
 
@@ -172,36 +232,42 @@ def serve(request: Mapping[str, Any]) -> None:
     """Begin a profile in this process that ends by itself, and save its trace as asked.
 
     Args:
-        request: `seconds`, `levels`, `output` and `answer`.
+        request: `seconds`, `levels`, `output` and `folder`.
     """
-    answer = Path(request["answer"])
 
     def begin() -> profile:
         name = Path(sys.argv[0]).name or "program"
         made = profile(request["levels"], repeat=False, progress=False, name=name)
         return made.__enter__()
 
-    started = guarded(begin, lambda error: tell(answer, str(error)))
+    started = guarded(begin, lambda error: tell(request, error))
     if started is None:
         return
+    tell(request, BEGUN)
 
     def end() -> None:
+        atexit.unregister(end)
+
         def save() -> None:
             started.__exit__(None, None, None)
             started.trace.save(request["output"])
+            tell(request, SAVED)
 
-        guarded(save, lambda error: tell(answer, str(error)))
-        tell(answer, "saved")
+        guarded(save, lambda error: tell(request, error))
 
+    atexit.register(end)  # a program that ends meanwhile keeps its trace
     timer = threading.Timer(request["seconds"], end)
     timer.daemon = True
     timer.start()
 
 
-def tell(answer: str | os.PathLike[str], text: str) -> None:
-    """Answer `attach`, unless an answer is there already."""
-    with suppress(OSError), Path(answer).open("x", encoding="utf-8") as file:
-        file.write(text)
+def tell(request: Mapping[str, Any], what: str | Exception) -> None:
+    """Leave `attach` a file: how far this process is, or why it failed."""
+    if not request:
+        return
+    name, text = (what, "") if isinstance(what, str) else (_FAILED, str(what))
+    with suppress(OSError):  # nobody waits any more
+        Path(request["folder"], name).write_text(text, encoding="utf-8")
 
 
 def _file(pid: int, ending: str) -> Path:

@@ -62,11 +62,20 @@ def profile(
         budget_seconds: Seconds of measuring, by default 5 for a model.
         limit_seconds: Seconds after which the program is ended.
     """
-    options = ["--levels", levels, "-o", output]
-    if budget_seconds is not None:
-        options += ["--budget", str(budget_seconds)]
-    line = [sys.executable, "-m", "xsp", "profile", *options, target, *(arguments or ())]
-    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed:
+    if target.startswith("-") or limit_seconds <= 0:
+        raise ToolError(
+            f"The target is an option ({target}), or limit_seconds is not positive "
+            f"({limit_seconds:g}). Name a script or a model, and give it time."
+        )
+    with (
+        tempfile.TemporaryDirectory(prefix="xsp-mcp-") as folder,
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as printed,
+    ):
+        made = Path(folder, "trace.xsp")  # a trace that lies at `output` is no result of this run
+        options = ["--levels", levels, "-o", str(made)]
+        if budget_seconds is not None:
+            options += ["--budget", str(budget_seconds)]
+        line = [sys.executable, "-m", "xsp", "profile", *options, target, *(arguments or ())]
         process = subprocess.Popen(
             line,
             stdin=subprocess.DEVNULL,  # this process's own is the protocol's
@@ -86,9 +95,9 @@ def profile(
                 end_process(process)
         printed.seek(0)
         last = "\n".join(printed.read().splitlines()[-_LAST_LINES:])
-    if not Path(output).exists():
-        raise ToolError(f"xsp profile ended with exit code {code}:\n{last}")
-    found = _brief(output)
+        if not made.exists():
+            raise ToolError(f"xsp profile ended with exit code {code}:\n{last}")
+        found = _saved(_trace(str(made)), output)
     return found if code == 0 else {**found, "exit_code": code, "printed": last}
 
 
@@ -113,7 +122,7 @@ def analyze(file: str, question: str, rows: int = 20) -> dict[str, Any]:
     return {
         "question": found.question,
         "columns": dict(found.columns),
-        "rows": table.head(min(rows, _MOST_ROWS)).to_dicts(),
+        "rows": table.head(max(0, min(rows, _MOST_ROWS))).to_dicts(),
         "rows_in_all": table.height,
     }
 
@@ -148,12 +157,7 @@ def import_files(files: list[str], output: str) -> dict[str, Any]:
             several of one program join.
         output: File for the trace.
     """
-    trace = _trace(*files)
-    try:
-        trace.save(output)
-    except XspError as error:
-        raise ToolError(str(error)) from error
-    return brief(trace, file=output)
+    return _saved(_trace(*files), output)
 
 
 def _trace(*files: str) -> Trace:
@@ -161,6 +165,14 @@ def _trace(*files: str) -> Trace:
         return load(*files, progress=False)
     except (XspError, OSError, ValueError) as error:
         raise ToolError(str(error)) from error
+
+
+def _saved(trace: Trace, output: str) -> dict[str, Any]:
+    try:
+        trace.save(output)
+    except (XspError, OSError, ValueError) as error:
+        raise ToolError(str(error)) from error
+    return brief(trace, file=output)
 
 
 def _brief(file: str) -> dict[str, Any]:

@@ -43,7 +43,11 @@ def attach(pid: int, seconds: float, levels: str, output: Path | None, **columns
 
     to = output or Path(f"xsp-{pid}.xsp")
     check_writable(to)
-    terminal.say(f"xsp: profiling process {pid} for {seconds:g} s")
-    path = usage(lambda: profile_process(pid, to, seconds=seconds, levels=levels))
+    begun = f"xsp: profiling process {pid} for {seconds:g} s"
+    path = usage(
+        lambda: profile_process(
+            pid, to, seconds=seconds, levels=levels, begun=lambda: terminal.say(begun)
+        )
+    )
     terminal.show(load(path).tree(**columns))
     terminal.say(f"saved to {path}; print it again with: xsp show {path}")

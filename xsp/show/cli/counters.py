@@ -100,6 +100,11 @@ def counters(target: str, program: tuple[str, ...], **options: Any) -> None:
     from xsp.machine import check_writable  # noqa: PLC0415
 
     recorded = Path(target).exists() and ":" not in target and not target.endswith(".py")
+    if program and program[0].startswith("-"):
+        raise click.UsageError(
+            f"Options stand before the trace ({program[0]} comes after it). Write: xsp counters "
+            f"{shlex.join(program)} {target} PROGRAM"
+        )
     spec = None if recorded else _spec(target, program, options)
     output = options["output"] or Path(
         f"{Path(target).name.split('.')[0] if spec is None else spec.name}-counters.xsp"
