@@ -64,6 +64,17 @@ def test_nothing_stays_behind_after_an_interrupt_or_error(shell: Any, error: str
     assert "free again" in prof.trace.tree()
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [("%%xsp\nawait x", "cannot await"), ("%xsp --levels 77 x", "Unknown level '77'")],
+)
+def test_what_it_cannot_do_is_said_in_a_line(
+    shell: Any, line: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shell.run_cell(line)
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("line", ["%xsp", "%xsp --level 2 x", "%xsp -o", "%%xsp x + 1\npass"])
 def test_wrong_lines_say_how_to_use_it(
     shell: Any, line: str, capsys: pytest.CaptureFixture[str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -82,10 +83,11 @@ def test_each_test_has_a_trace_and_the_slowest_is_named(
     said = done.stdout.split("xsp: slowest tests")[1]
     assert "test_it.py::test_slow" in said.splitlines()[1]
     assert "xsp show 'xsp-traces/test_it.py-test_slow.xsp'" in said
-    names = {path.name for path in (tmp_path / "xsp-traces").iterdir()}
+    found = (path.name for path in (tmp_path / "xsp-traces").iterdir())
+    names = {re.sub(r"(?<=\]-)[0-9a-f]{6}(?=\.xsp)", "DIGEST", name) for name in found}
     assert names == {
         "test_it.py-test_quick[a].xsp",
-        "test_it.py-test_quick[b-c].xsp",
+        "test_it.py-test_quick[b-c]-DIGEST.xsp",
         "test_it.py-test_slow.xsp",
         "test_it.py-test_fails.xsp",
         "test_it.py-test_measures.xsp",
@@ -108,6 +110,9 @@ def test_without_the_option_nothing_is_profiled(tmp_path: Path) -> None:
     refused = session(tmp_path, TESTS, "--xsp", "--xsp-levels", "everything")
     assert refused.returncode == 4
     assert "--xsp-levels" in refused.stderr
+    for option, value in (("--xsp-folder", "test_it.py"), ("--xsp-markdown", "none/x.md")):
+        refused = session(tmp_path, TESTS, option, value)
+        assert (refused.returncode, option in refused.stderr) == (4, True)
 
 
 def test_a_slowdown_fails_and_says_by_how_much(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,16 @@ def loader() -> DataLoader[Any]:
 
 
 @pytest.fixture
-def fits() -> Any:
+def fits(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Tiny models and trainers."""
+    monkeypatch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")  # which Lightning sets for good
     return import_module("fits")
+
+
+def ended(training: TrainingProfile) -> None:
+    """Wait until a profile has noticed that its trainer failed."""
+    while training.running or training.path is None:
+        time.sleep(0.01)
 
 
 def steps_of(training: TrainingProfile) -> int:
@@ -78,14 +86,15 @@ def test_lightning_profiler_names_the_actions(
     trainer = fits.lightning(tmp_path, profiler=profiler)
     with pytest.raises(RuntimeError, match="bad"):
         trainer.fit(fits.Classifier(fails_at=2), loader)
-    assert profiler.training.running  # Lightning did not tell
+    ended(profiler.training)  # Lightning did not tell
+    assert steps_of(profiler.training) == 2
     trainer.fit(fits.Classifier(), loader)
     assert steps_of(profiler.training) == STEPS
     assert profiler.training.trace is not None
     names = profiler.training.trace.spans["name"].to_list()
     assert "run_training_epoch" in names
     assert any("configure_optimizers" in name or "training_step" in name for name in names)
-    assert profiler.training.path == tmp_path / "run-fit.xsp"
+    assert profiler.training.path == tmp_path / "run-fit-2.xsp"
     assert "run" in profiler.summary()
 
 
@@ -103,6 +112,20 @@ def test_hugging_face_callback_profiles_the_training(tmp_path: Path, fits: Any) 
     )
     assert (tmp_path / "train.xsp").exists()
     assert "<html" in (tmp_path / "train.html").read_text("utf-8")[:200]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_failed_training_of_hugging_face_ends_its_profile(tmp_path: Path, fits: Any) -> None:
+    first, second = (fits.HuggingFaceCallback(levels=1, folder=tmp_path) for _ in range(2))
+    trainer = fits.bert(tmp_path / "hf", first)
+    trainer.train_dataset = [{"input_ids": torch.tensor([99])}]  # out of the vocabulary
+    with pytest.raises(IndexError):
+        trainer.train()
+    ended(first.training)
+    assert first.training.trace is not None
+    assert "cut-short" in [each.code for each in first.training.trace.warnings]
+    fits.bert(tmp_path / "hf", second).train()
+    assert steps_of(second.training) == fits.STEPS
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -157,6 +180,6 @@ def test_a_training_goes_on_where_its_trace_cannot_be_made_or_saved(
     with xsp.profile(levels=1):
         training.begin("fit")
         training.end("fit")
-    assert "has no trace" in caplog.text
+    assert "no trace" in caplog.text
     with pytest.raises(ValueError, match="level"):
         TrainingProfile("everything", folder=tmp_path)

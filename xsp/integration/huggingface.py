@@ -22,9 +22,6 @@ __all__ = ["XspCallback"]
 class XspCallback(TrainerCallback):  # type: ignore[misc]  # transformers is loaded lazily
     """Profiles `Trainer.train()`, the evaluations within it included.
 
-    transformers does not tell callbacks that a training failed. Then the profile ends, and its
-    trace is saved, when the next training begins or the program ends.
-
     Args:
         arguments: Those of `xsp.integration.training.TrainingProfile`.
 
@@ -43,7 +40,6 @@ class XspCallback(TrainerCallback):  # type: ignore[misc]  # transformers is loa
         **kwargs: Any,
     ) -> None:
         """Begin with the training."""
-        self.training.end("train")  # of a training that failed
         self.training.begin("train")
 
     def on_train_end(

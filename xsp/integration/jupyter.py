@@ -54,6 +54,10 @@ class XspMagics(Magics):
         if cell is not None and words:
             raise UsageError(f"Unknown option ({words}). {_USAGE}")
         settings: dict[str, Any] = {"levels": options.get("--levels", "2")}
+        try:
+            xsp.profile(**settings)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
         if "--budget" in options:
             settings["budget"] = float(options["--budget"])
         if cell is None:
@@ -62,6 +66,8 @@ class XspMagics(Magics):
             trace = xsp.measure(lambda: eval(code, names, own), **settings)
         else:
             source = shell.transform_cell(cell)  # type: ignore[no-untyped-call]
+            if shell.should_run_async(cell, transformed_cell=source):
+                raise UsageError("%%xsp cannot await. Write `with xsp.profile() as prof:` instead.")
             file = shell.compile.cache(source)  # tracebacks and samples then show its lines
             program = compile(source, file, "exec")
             with xsp.profile(**settings, name="cell") as prof:

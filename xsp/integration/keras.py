@@ -22,9 +22,6 @@ __all__ = ["XspCallback"]
 class XspCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras has no types
     """Profiles `fit`, or an `evaluate` or `predict` outside of it.
 
-    Keras does not tell callbacks that a training failed. Then the profile ends, and its trace is
-    saved, when the program ends or the next training begins.
-
     Args:
         arguments: Those of `xsp.integration.training.TrainingProfile`.
 
@@ -38,7 +35,6 @@ class XspCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras has 
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Begin with `fit`."""
-        self.training.end("fit")  # of a training that failed
         self.training.begin("fit")
 
     def on_train_end(self, logs: Any = None) -> None:

@@ -73,9 +73,6 @@ class XspCallback(Callback):
 class XspProfiler(Profiler):
     """Profiles as `XspCallback` does, with a span for each action that Lightning names.
 
-    Lightning does not tell profilers that a stage failed. Then the profile ends, and its trace is
-    saved, when the next stage begins or the program ends.
-
     Example:
         `Trainer(profiler=XspProfiler())`.
 
@@ -91,7 +88,6 @@ class XspProfiler(Profiler):
     def setup(self, stage: str, local_rank: int | None = None, log_dir: str | None = None) -> None:
         """Begin with the stage."""
         super().setup(stage, local_rank, log_dir)
-        self.training.end()  # a stage that failed
         self.training.begin(stage)
 
     def describe(self) -> None:

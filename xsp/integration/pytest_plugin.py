@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import asdict, dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _PROPERTY = "xsp"  # of reports, which reach pytest-xdist's controller
 _SLOWEST = 10  # tests that the summary names
 _MARKDOWN_ROWS = 30
+_LONGEST = 150  # characters of a file's name
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse levels that there are not, before any test runs."""
+    """Refuse levels and files that there are not, before any test runs."""
+    folder = Path(config.rootpath, config.getoption("--xsp-folder"))
+    if folder.exists() and not folder.is_dir():
+        raise pytest.UsageError(f"--xsp-folder is a file ({folder}). Name a folder.")
+    summary = config.getoption("--xsp-markdown")
+    if summary and not Path(summary).absolute().parent.is_dir():
+        raise pytest.UsageError(f"--xsp-markdown: there is no folder for {summary}. Make it first.")
     if config.getoption("--xsp"):
         from xsp.record.session import settings_of  # noqa: PLC0415
 
@@ -199,6 +207,21 @@ def _compare(trace: Trace, path: Path, by: str) -> None:
             pytest.fail(outcome.unseen, pytrace=False)
 
 
+def _file_name(test: str) -> str:
+    """Name a file after a test; tests whose names differ have files that differ.
+
+    >>> _file_name("tests/test_it.py::test_a[1]"), _file_name("test_it.py::test_a[x/y]")
+    ('tests-test_it.py-test_a[1]', 'test_it.py-test_a[x-y]-70e265')
+    """
+    file, _, rest = test.partition("::")
+    known = rest.replace("::", "-")
+    safe = re.sub(r"[^\w.=,\[\]-]+", "-", known)
+    name = f"{file.replace('/', '-')}-{safe}"
+    if safe == known and len(name) <= _LONGEST:
+        return name
+    return f"{name[-_LONGEST:].strip('-.')}-{blake2b(test.encode(), digest_size=3).hexdigest()}"
+
+
 def _keep(item: pytest.Item, trace: Trace) -> None:
     """Save a trace under its test's name, and note it for the summary."""
     from xsp.integration.training import verdict  # noqa: PLC0415
@@ -206,14 +229,14 @@ def _keep(item: pytest.Item, trace: Trace) -> None:
 
     folder = Path(item.config.rootpath, item.config.getoption("--xsp-folder"))
     folder.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^\w.=,\[\]-]+", "-", item.nodeid)[-150:].strip("-.")
+    name = _file_name(item.nodeid)
     taken = sum(each[0] == _PROPERTY for each in item.user_properties)
     path = folder / (f"{name}-{taken + 1}.xsp" if taken else f"{name}.xsp")
     trace.save(path)
     latency = trace.root.latency_ns or 0.0
     last = verdict(trace).splitlines()[-1]
     advice = last.removeprefix("look next: ") if last.startswith("look next: ") else ""
-    shown = os.path.relpath(path)
+    shown = os.path.relpath(path, item.config.invocation_params.dir)
     row = _Profiled(item.nodeid, duration(latency), latency, advice, shown)
     value: Mapping[str, Any] = asdict(row)
     item.user_properties.append((_PROPERTY, value))

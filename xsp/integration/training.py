@@ -5,8 +5,11 @@ from __future__ import annotations
 import atexit
 import logging
 import re
+import sys
+import threading
 from contextlib import suppress
 from pathlib import Path
+from types import CodeType, FrameType
 from typing import Any
 
 from xsp.delivery import bound
@@ -17,6 +20,14 @@ from xsp.record.rank import identity
 from xsp.trace import Trace, headline
 
 _log = logging.getLogger("xsp")
+_WATCH_S = 0.25
+# Functions of trainers that last as long as what they do.
+_TRAINING = frozenset({"fit", "train", "validate", "test", "evaluate", "predict"})
+_written: dict[Path, int] = {}  # how many traces of this process have such a name
+
+
+class EarlyEnd(Exception):  # noqa: N818  # its name stands in the trace's warning
+    """The trainer's function was left by an exception that it told nobody of."""
 
 
 class TrainingProfile:
@@ -55,6 +66,9 @@ class TrainingProfile:
         self._new("")  # wrong arguments are refused here, not hours later
         self._profile: profile | None = None
         self._stage = ""
+        self._rank: int | None = None
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
 
     def _new(self, stage: str) -> profile:
         named = {"on_busy": "skip", "name": self._name or stage}
@@ -77,7 +91,14 @@ class TrainingProfile:
         begun = self._new(stage)
         begun.__enter__()
         self._profile = begun
-        atexit.register(self.end)  # some trainers do not tell that a training failed
+        self._rank = _rank()
+        atexit.register(self.end)
+        self._ended = threading.Event()
+        frame = _training_frame(sys._getframe(1))
+        if frame is not None:
+            key = (threading.get_ident(), id(frame), frame.f_code)
+            watch = threading.Thread(target=self._watch, args=(self._ended, *key), daemon=True)
+            watch.start()
 
     def end(self, stage: str | None = None, error: BaseException | None = None) -> None:
         """End the profile that began with a stage, save its trace and log its verdict.
@@ -87,35 +108,71 @@ class TrainingProfile:
             error: What ended the stage early.
         """
         stage = self._stage if stage is None else str(getattr(stage, "value", stage))
-        if self._profile is None or stage != self._stage:
-            return
-        ended, self._profile = self._profile, None
+        with self._lock:
+            if self._profile is None or stage != self._stage:
+                return
+            ended, self._profile = self._profile, None
+        self._ended.set()
         atexit.unregister(self.end)
         ended.__exit__(None if error is None else type(error), error, None)
         try:
             self.trace = ended.trace
         except XspError as failure:
-            _log.warning("xsp: the %s has no trace. %s", stage, failure)
+            _log.warning("xsp: there is no trace of this %s. %s", stage, failure)
             return
         self._keep(self.trace, stage)
 
+    def _watch(self, ended: threading.Event, thread: int, number: int, code: CodeType) -> None:
+        """End the profile if the trainer's function is left without a word: by an exception.
+
+        Hugging Face's Trainer, Keras, and Lightning of its profiler, do not tell callbacks.
+        """
+        while not ended.wait(_WATCH_S):
+            frame = sys._current_frames().get(thread)
+            while frame is not None and (id(frame) != number or frame.f_code is not code):
+                frame = frame.f_back
+            if frame is None and not ended.is_set():
+                self.end(error=EarlyEnd())
+                return
+
     def _keep(self, trace: Trace, stage: str) -> None:
-        rank = identity()
-        of_rank = f"-rank{rank.rank}" if rank is not None and rank.size > 1 else ""
+        rank = self._rank or _rank()
+        of_rank = "" if rank is None else f"-rank{rank}"
         named = stage if self._name is None else f"{self._name}-{stage}"
         name = re.sub(r"[^\w.-]+", "_", named)
         self.path = None
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self.path = trace.save(self._folder / f"{name}{of_rank}.xsp")
+            path = (self._folder / f"{name}{of_rank}.xsp").absolute()
+            _written[path] = number = _written.get(path, 0) + 1  # a second one has its own file
+            again = path.with_stem(f"{path.stem}-{number}")
+            self.path = trace.save(path if number == 1 else again)
             if self._report:
                 trace.report(self.path.with_suffix(".html"))
         except (XspError, OSError, ModuleNotFoundError) as failure:
             _log.warning("xsp: the trace of the %s is not saved whole. %s", stage, failure)
-        if not of_rank or of_rank == "-rank0":
+        if not rank:
             _say(verdict(trace))
             if self.path is not None:
                 _say(f"saved to {self.path}; see it with: xsp show {self.path}")
+
+
+def _rank() -> int | None:
+    """Find the number of this process among ranks; None if it is alone."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank() if distributed.get_world_size() > 1 else None
+    told = identity()
+    return None if told is None or told.size == 1 else told.rank
+
+
+def _training_frame(frame: FrameType | None) -> FrameType | None:
+    """Find the trainer's function that called the callback; None if a program calls it itself."""
+    while frame is not None and (
+        frame.f_code.co_name not in _TRAINING or frame.f_globals.get("__name__") == "__main__"
+    ):
+        frame = frame.f_back
+    return frame
 
 
 def verdict(trace: Trace) -> str:

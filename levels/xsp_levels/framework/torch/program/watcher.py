@@ -314,6 +314,7 @@ class TorchWatcher:
     def _find_packages(self) -> None:
         """Hook the calls of packages that AOTInductor made, which are no modules."""
         package = getattr(sys.modules.get(_PACKAGES), "AOTICompiledModel", None)
+        self._imports.end()
         if package is None:
             self._imports = Imports({_PACKAGES}, self._found_packages)
             self._imports.begin()
