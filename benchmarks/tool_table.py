@@ -98,6 +98,18 @@ def brief_table(frame: pl.DataFrame) -> str:
     )
 
 
+def glance_table(frame: pl.DataFrame, program: str) -> str:
+    """Draw a row for each tool on one program, the cheapest first: its cost, and its truth."""
+    kept = _kept(frame)
+    lines = []
+    for name, tool in TOOLS.items():
+        if rows := _measured(kept.get((name, program), ())):
+            cost = _whole(rows, ())
+            lines.append((float(cost), [cost, name, tool.records, _reported(rows, ())]))
+    lines.sort(key=lambda line: line[0])
+    return markdown(["all steps", "tool", "records", "reports"], [line for _, line in lines])
+
+
 def _kept(frame: pl.DataFrame) -> dict[Any, Rows]:
     return {
         key: rows.to_dicts()
