@@ -115,7 +115,7 @@ class OpenRegion:
         self.closed: bool = False
         self.number = 0
         self.generator = _generator(frame)
-        self.stated = self.generator is not None or _tasks_interleave()
+        self.stated = self.generator is not None or tasks_interleave()
         self.block: object = None
         sink = _program
         if sink is not None:
@@ -160,7 +160,7 @@ class _Open:
         self.kind = kind
         self.number = _next_number()
         recorder.open += 1
-        self.parent = _current.get() if _tasks_interleave() else None
+        self.parent = _current.get() if tasks_interleave() else None
         self.token: Token[int] = _current.set(self.number)
         self.start_ns = recorder.now()
 
@@ -176,7 +176,8 @@ class _Open:
         )
 
 
-def _tasks_interleave() -> bool:
+def tasks_interleave() -> bool:
+    """Return whether tasks of an event loop, or greenlets, take turns on this thread."""
     # Inside an event loop or a greenlet time does not tell which span called which, so the parent
     # is taken from the context, of which each has its own. Elsewhere time tells parents better,
     # for the spans of other providers have times too, but are not in the context.

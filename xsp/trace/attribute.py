@@ -128,6 +128,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
         "Time in which at least one of them ran, where several ran at once.", "ns"),
     Attribute("elsewhere_ns", _REGION, _INT,
         "Time in which other threads ran what lies in it, and its own ran none of that.", "ns"),
+    Attribute("awaiting_ns", _REGION, _FLOAT,
+        "Time in which its event loop did other work, or none, on average: what it awaited.", "ns"),
     Attribute("operators_ns", _LAYER, _FLOAT,
         "Time in which at least one of its operators ran, of a layer made of its operators.", "ns"),
     Attribute("whole_block", _REGION, _FLAG,

@@ -312,8 +312,18 @@ def heads(spans: pl.DataFrame, first: Ints) -> pl.DataFrame:
         path,
         worker,
         label=label,
+        remark=_remark(spans),
         on_host=~ON_DEVICE,
     )[first]
+
+
+def _remark(spans: pl.DataFrame) -> pl.Series:
+    """Return the words about waiting and compiling that a row shows of each span, else null."""
+    calls = attribute_column(spans, "calls", pl.Int64).fill_null(1)
+    part = 100 * attribute_column(spans, "awaiting_ns", pl.Float64) * calls / spans["latency_ns"]
+    known = spans.select(part=part.clip(upper_bound=100.0).round(), latency="latency_ns")
+    awaiting = pl.when(pl.col("part") >= 1).then(pl.format("{} % awaiting", pl.col("part").cast(pl.Int64)))
+    return known.select(awaiting).to_series()
 
 
 def occurrences(spans: pl.DataFrame) -> pl.DataFrame:

@@ -576,7 +576,7 @@ class _Builder:
         if node.kind in ("rest", "own"):
             return ""
         head = self._table.row(int(node.groups[0]), named=True)
-        words = [f"in {head['process_name']}" if head["process_name"] else at_once]
+        words = [f"in {head['process_name']}" if head["process_name"] else at_once, head["remark"]]
         if node.kind == "layer":
             words.insert(0, head["label"] if head["label"] != head["name"] else "")
             words.insert(1, "backward" if head["phase"] == "backward" else "")

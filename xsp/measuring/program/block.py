@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
+from contextvars import ContextVar
+from types import FrameType, TracebackType
 from typing import Any, Literal, TypeVar
 
 import polars as pl
@@ -26,7 +27,7 @@ from xsp.measuring.rank import Company
 from xsp.progress import Progress, status_line
 from xsp.reading.program import ProgramTraces, read_program
 from xsp.reading.rank import Account
-from xsp.record.program import ProgramRecord, Recorder
+from xsp.record.program import SKIPPED, ProgramRecord, Recorder
 from xsp.record.rank import identity, in_process_group
 from xsp.record.session import Selection, exclusively, if_alone, schedule, select, settings_of
 from xsp.text import encodable
@@ -119,7 +120,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         self._skips = on_busy == "skip"
         self._name = name
         self._stack = ExitStack()
-        self._entered = _Entered()
+        self._token = object()  # stands for the profile where nothing may keep it alive
         self._skipped = self._watches = self._decorates = False
         self._process = 0
         self._recorder: Recorder | None = None
@@ -256,14 +257,12 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         """
         with ExitStack() as stack:
             alone = stack.enter_context(self._alone())
-            self._entered.blocks.append(alone)
-            if not alone:
-                self._skipped = True
-                thread = threading.get_ident()
-                _skipped[thread] = _skipped.get(thread, 0) + 1
-                tracer.skip(begins=True)
-                return self
             frame = sys._getframe(1)
+            left_out = None if alone else _LeftOut(frame)
+            _entered.set((*_entered.get(), (self._token, left_out)))
+            if left_out is not None:
+                self._skipped = True
+                return self
             # File and line of a block, for people.
             place = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
             recorder = self._begin(place, monitor=self._settings.monitor)
@@ -279,14 +278,14 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        entered = self._entered.blocks
-        if entered and not entered.pop():
-            thread = threading.get_ident()
-            _skipped[thread] = _skipped.get(thread, 1) - 1
-            if not _skipped[thread]:
-                del _skipped[thread]
-                tracer.skip(begins=False)
-            return
+        entered = _entered.get()
+        mine = [at for at, (token, _) in enumerate(entered) if token is self._token]
+        if mine:
+            _entered.set((*entered[: mine[-1]], *entered[mine[-1] + 1 :]))
+            left_out = entered[mine[-1]][1]
+            if left_out is not None:
+                left_out.end()
+                return
         if not self._watches:  # another thread's block may go on
             return
         # Taken first: whatever is raised below, the hooks of the providers are removed.
@@ -328,8 +327,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
         Args:
             name: Name of the step in the trace, by default "step".
         """
-        entered = self._entered.blocks
-        if (entered and not entered[-1]) or self._recorder is None:  # skipped, or not begun
+        mine = [left_out for token, left_out in _entered.get() if token is self._token]
+        if (mine and mine[-1] is not None) or self._recorder is None:  # skipped, or not begun
             self._check()
             return nullcontext()
         if not self._watches:
@@ -518,13 +517,36 @@ class _Step:
         self.region.close(None if kind is None else kind.__name__)
 
 
-class _Entered(threading.local):
-    """The blocks of a profile that a thread is in: for each whether it is profiled."""
+class _LeftOut:
+    """A block that runs unprofiled, from its begin to `end`: it is in nobody's trace.
 
-    def __init__(self) -> None:
-        self.blocks: list[bool] = []
+    It belongs to its task where tasks take turns, else to its thread.
+    """
+
+    def __init__(self, frame: FrameType) -> None:
+        self._region: tracer.OpenRegion | None = None
+        if tracer.tasks_interleave():
+            self._region = tracer.OpenRegion(SKIPPED, Kind.REGION, {}, frame)
+            return
+        thread = threading.get_ident()
+        _skipped[thread] = _skipped.get(thread, 0) + 1
+        tracer.skip(begins=True)
+
+    def end(self) -> None:
+        if self._region is not None:
+            self._region.close(None)
+            return
+        thread = threading.get_ident()
+        _skipped[thread] = _skipped.get(thread, 1) - 1
+        if not _skipped[thread]:
+            del _skipped[thread]
+            tracer.skip(begins=False)
 
 
+# The blocks that a context is in: the token of the profile, and what leaves it out, if any.
+_entered: ContextVar[tuple[tuple[object, _LeftOut | None], ...]] = ContextVar(
+    "xsp_entered", default=()
+)
 # How many blocks that run unprofiled each thread is in: what happens there is in nobody's trace.
 _skipped: dict[int, int] = {}
 

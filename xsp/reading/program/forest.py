@@ -32,6 +32,7 @@ from xsp.reading.program.events import (
 )
 from xsp.reading.program.regions import cut
 from xsp.reading.program.steps import Steps, steps_of, with_regions
+from xsp.reading.program.turns import awaiting_ns
 from xsp.record.program import SKIPPED, ProgramRecord, Records
 
 Ints = NDArray[np.int64]
@@ -68,6 +69,7 @@ class Forest:
         costs: What recording cost.
         regions: When regions began and ended.
         pauses: When xsp worked, by itself or because it waited.
+        awaiting_ns: How long each region waited for its turn, or for what it awaits; NaN: unknown.
     """
 
     items: Items
@@ -85,6 +87,7 @@ class Forest:
     costs: Costs
     regions: RegionTimes
     pauses: Items
+    awaiting_ns: Floats
 
     @property
     def levels(self) -> list[Ints]:
@@ -105,17 +108,22 @@ def forest_of(record: ProgramRecord) -> Forest:
     )
     stated = np.array([facts.stated for facts in log.regions], dtype=bool)
     by_hand = any(facts.marked for facts in log.regions)
-    skipped = _skipped(items, record)
+    # Regions that are blocks which ran unprofiled in a task, and those in them.
+    left_out = np.zeros(len(log.regions) + 1, bool)
+    for number, facts in enumerate(log.regions, 1):  # parents before children
+        left_out[number] = facts.name == SKIPPED or left_out[facts.parent]
+    skipped = _skipped(items, record) | left_out[items.region]
     out, stretch = _stretches(items, record)
     chosen = (items.kind != PAUSE) & ~skipped & ~out
     kept, stretch = items.take(chosen), stretch[chosen]
-    told = ~_in_skipped(items.take(skipped), regions)
+    told = ~_in_skipped(items.take(skipped), regions) & ~left_out[1:]
     # Where the program marks its steps itself, no others are looked for.
     sought = kept.take(np.zeros(len(kept.kind), bool)) if by_hand else kept
     steps = steps_of(sought, log.calls, stretch)
     steps = with_regions(steps, regions, stated)
     pauses = items.take(items.kind == PAUSE)
-    return _placed(record, (kept, pauses), steps, (regions, stated, told))
+    waited = awaiting_ns(read, log.regions, regions)
+    return _placed(record, (kept, pauses), steps, (regions, stated, told), waited)
 
 
 def _stretches(items: Items, record: ProgramRecord) -> tuple[Bools, Ints]:
@@ -157,6 +165,7 @@ def _placed(
     logged: tuple[Items, Items],
     steps: Steps,
     regions_told: tuple[RegionTimes, Bools, Bools],
+    waited: Floats,
 ) -> Forest:
     """Return the forest of items, steps and regions, nested by time and by context.
 
@@ -166,6 +175,7 @@ def _placed(
         steps: The training steps.
         regions_told: When regions began and ended, which of them state their places, and which
             are the program's.
+        waited: How long each region waited, ns.
     """
     (kept, pauses), (regions, stated, told) = logged, regions_told
     logs = [thread for thread, _ in record.log.threads]
@@ -190,6 +200,7 @@ def _placed(
     forest = Forest(
         items, parent, part, steps, step_numbers, alone, none.copy(), none.copy(),
         np.zeros(0), np.zeros(0), np.zeros(0), np.ones(len(items)), Costs(), regions, pauses,
+        waited,
     )  # fmt: skip
     outs = [w.begin_ns for w in record.windows if w.records is Records.OUT]
     forest = _with_iterations(_with_twins(forest, record), np.array(outs, dtype=np.int64))
@@ -249,7 +260,16 @@ def _in_contexts(record: ProgramRecord, items: Items, parent: Ints, alone: Bools
         by_statement[asking] = False
     chosen = by_statement & ~solid & (told > 0)
     chosen[0] = False
-    return np.where(chosen, told, parent)
+    result = np.where(chosen, told, parent)
+    # What outlives the region around it, as a generator that nobody ends, or a thread's work for a
+    # task that was canceled, lies in what is around that region.
+    while True:
+        above = np.maximum(result, 0)
+        early = (items.kind[above] == REGION) & (items.end[above] < items.end) & (result > 0)
+        early &= alone | chosen
+        if not early.any():
+            return result
+        result[early] = np.maximum(result[result[early]], 0)
 
 
 def _with_twins(forest: Forest, record: ProgramRecord) -> Forest:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from xsp.level import Kind
 from xsp.matching import covered
+from xsp.provider import REGION
 from xsp.reading.program.cost import DEEP_ERROR
 from xsp.reading.program.forest import Forest
 from xsp.text import duration
@@ -169,6 +170,7 @@ def rows_of(
     rows.reach_ns = _reach(forest, rows, deep, used, timed)
     _spread(rows, took, of_item, deep, used)
     _concurrency(forest, rows)
+    _note_awaiting(forest, rows)
     _raised(rows, items.raised, exceptions)
     return rows
 
@@ -378,6 +380,16 @@ def _concurrency(forest: Forest, rows: Rows) -> None:
     _note_elsewhere(forest, rows)
 
 
+def _note_awaiting(forest: Forest, rows: Rows) -> None:
+    """Note how long an occurrence of each region waited on average, where that is known of all."""
+    at = np.flatnonzero(forest.items.kind == REGION)
+    waited, of = forest.awaiting_ns[forest.items.number[at] - 1], rows.of_item[at]
+    for row in np.unique(of[np.isfinite(waited)]).tolist():
+        mean = float(waited[of == row].mean())
+        if np.isfinite(mean):
+            rows.found[row]["awaiting_ns"] = mean
+
+
 def _note_elsewhere(forest: Forest, rows: Rows) -> None:
     """Note the time in which other threads worked for a row while its own thread did not."""
     items = forest.items
@@ -408,7 +420,13 @@ def _share_turns(forest: Forest, rows: Rows, union: Floats) -> None:
     others = np.bincount(parent[same & ~tasks], union[same & ~tasks], len(rows))
     theirs = np.bincount(parent[same & tasks], union[same & tasks], len(rows))
     share = np.clip(whole - others, 0.0, None) / np.maximum(theirs, 1.0)
-    union[same & tasks] *= np.minimum(share, 1.0)[parent[same & tasks]]
+    of_clock_ns = union.copy()
+    of_clock_ns[same & tasks] *= np.minimum(share, 1.0)[parent[same & tasks]]
+    # Tasks in a task share what that one has of the clock.
+    for row in np.flatnonzero(same & tasks).tolist():  # parents before children
+        around = int(parent[row])
+        of_clock_ns[row] *= of_clock_ns[around] / max(union[around], 1.0)
+    union[:] = of_clock_ns
 
 
 def _raised(rows: Rows, raised: Ints, exceptions: Sequence[str]) -> None:

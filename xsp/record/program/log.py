@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic_ns
 from types import FrameType
 from typing import Any
@@ -53,6 +53,8 @@ class ThreadState(threading.local):
 
     inside: Any = None
     log: Any = None
+    in_turn = False  # whether an event loop's callback runs whose begin and end are logged
+    begun_in = False  # whether the callback that runs began before its hook was in place
 
 
 class ThreadLog:
@@ -98,6 +100,7 @@ class RegionFacts:
             opened in a task of an event loop, or in a generator.
         marked: Whether it is a step that the user marked.
         error: Class of the exception that left it; empty if none did.
+        turns: Whether the log tells when its thread worked for it, and when it only waited.
     """
 
     name: str
@@ -107,6 +110,7 @@ class RegionFacts:
     stated: bool
     marked: bool
     error: str = ""
+    turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +330,7 @@ class Log:
         around = self._open_of(span.parent)
         facts = RegionFacts(
             span.name, span.kind, around.number if around is not None else 0,
-            span.attributes, span.stated, span.marked,
+            span.attributes, span.stated, span.marked, turns=self.local.in_turn and frame is None,
         )  # fmt: skip
         self._regions.append(facts)
         span.number = len(self._regions)
@@ -343,16 +347,7 @@ class Log:
         if span.generator is not None:
             self.generators.pop(id(span.generator), None)
         if error:
-            facts = self._regions[span.number - 1]
-            self._regions[span.number - 1] = RegionFacts(
-                facts.name,
-                facts.kind,
-                facts.parent,
-                facts.attributes,
-                facts.stated,
-                facts.marked,
-                error,
-            )
+            self._regions[span.number - 1] = replace(self._regions[span.number - 1], error=error)
 
     def at(self, log: ThreadLog, now_ns: int = 0) -> None:
         """Note in a thread's log in which region the calls that follow lie.
@@ -360,9 +355,12 @@ class Log:
         Times of a thread never go back: a hook that logs an earlier time afterwards gives that.
         """
         raw = self.region.get()
-        region = self._open_of(raw)
-        if self.generators:
-            region = self._of_generator() or region
+        region = self._of_generator() if self.generators else None
+        self.turn(log, raw, region, now_ns)
+
+    def turn(self, log: ThreadLog, raw: Any, region: Any = None, now_ns: int = 0) -> None:
+        """Note that a thread goes on with what lies in a region, or in the one of a context."""
+        region = region or self._open_of(raw)
         log.region = raw
         log.append((region.number if region is not None else 0) << KIND_BITS | AT)
         log.append(now_ns or self.now())

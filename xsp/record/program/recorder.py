@@ -38,6 +38,7 @@ from xsp.provider import (
 from xsp.record.program.line_sampler import LineSampler, LineSamples
 from xsp.record.program.log import Log, LogData
 from xsp.record.program.thread_times import ThreadTime, since, thread_times
+from xsp.record.program.turns import Turns
 from xsp.record.program.window import LONGEST_DEEP_NS, LONGEST_NS, Lottery
 from xsp.record.program.window import Records as Recorded
 from xsp.record.program.worker_sampler import WorkerSampler, WorkerSamples
@@ -157,6 +158,7 @@ class Recorder:
     ) -> None:
         self.session = Session(selection.providers, kinds=selection.kinds)
         self.log = Log(self._boundary, self._warn)
+        self._turns = Turns(self.log)
         self._selection = selection
         self._budget_ns = _NEVER if budget_s is None else int(budget_s * 1e9)
         self._among_ranks = among_ranks
@@ -227,6 +229,7 @@ class Recorder:
             if begun is None:
                 self.watchers.remove(made_watcher)
         tracer.attach(self.log)
+        self._turns.begin()
         self._sampler.begin(frame)
         self._native = threading.get_native_id()
         self._times_before = thread_times() if Kind.SYSCALL in self._kinds else {}
@@ -253,6 +256,7 @@ class Recorder:
             self.log.until = _NEVER
             self._close_window(self.end_ns)
         tracer.attach(None)
+        self._turns.end()
         for watcher in self.watchers:
             self.session.attempt(watcher.end, "hooks could not be taken out")
         self.watchers.clear()
@@ -271,6 +275,7 @@ class Recorder:
         self._ended = True
         self.log.until = _NEVER
         tracer.attach(None)
+        self._turns.end()
         for watcher in self.watchers:
             with suppress(Exception):
                 watcher.end()
@@ -294,6 +299,7 @@ class Recorder:
                 self.session.attempt(watcher.suspend, "hooks could not be taken out")
             if between:
                 tracer.attach(None)
+                self._turns.end()
                 self._sampler.end()
                 self._workers.end()
             self.windows.append(
@@ -308,6 +314,7 @@ class Recorder:
             self._suspended, self._resume_ns = False, _NEVER
             if self.windows[-1].between:
                 tracer.attach(self.log)
+                self._turns.begin()
                 self._sampler.begin(sys._getframe(1))
                 self._workers.begin()
             self.log.placed += 1
