@@ -322,7 +322,9 @@ def _remark(spans: pl.DataFrame) -> pl.Series:
     calls = attribute_column(spans, "calls", pl.Int64).fill_null(1)
     part = 100 * attribute_column(spans, "awaiting_ns", pl.Float64) * calls / spans["latency_ns"]
     known = spans.select(part=part.clip(upper_bound=100.0).round(), latency="latency_ns")
-    awaiting = pl.when(pl.col("part") >= 1).then(pl.format("{} % awaiting", pl.col("part").cast(pl.Int64)))
+    awaiting = pl.when(pl.col("part") >= 1).then(
+        pl.format("{} % awaiting", pl.col("part").cast(pl.Int64))
+    )
     return known.select(awaiting).to_series()
 
 

@@ -9,9 +9,9 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
-from contextvars import ContextVar
 from types import FrameType, TracebackType
 from typing import Any, Literal, TypeVar
 
@@ -308,7 +308,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 )  # fmt: skip
             recorder.kept_calls()
 
-    def step(self, name: str = "step") -> AbstractContextManager[None]:
+    def step(self, name: str = "step") -> AbstractContextManager[tracer.OpenRegion | None]:
         """Mark one step by hand: a `with` block, or the iteration that ends with the call.
 
         If a program marks steps, these are the steps of its trace, and calls are parts of them.
@@ -502,11 +502,12 @@ class _Step:
     def __init__(self, name: str, marks: list[Mark]) -> None:
         self.name, self.marks, self.noted = name, marks, marks[-1]
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> tracer.OpenRegion:
         with suppress(ValueError):  # the profile was read or began anew meanwhile
             self.marks.remove(self.noted)
         frame = sys._getframe(0)
         self.region = tracer.OpenRegion(self.name, Kind.REGION, {}, frame, marked=True)
+        return self.region
 
     def __exit__(
         self,

@@ -20,7 +20,7 @@ from xsp.reading.program.events import ITERATION, ROOT, STEP, TWIN
 from xsp.reading.program.forest import Forest
 from xsp.reading.program.group import Group, Member, groups_of
 from xsp.reading.program.tree import Label
-from xsp.record.program import ProgramRecord
+from xsp.record.program import ProgramRecord, RegionFacts
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -95,7 +95,12 @@ def naming_of(forest: Forest, record: ProgramRecord) -> Naming:
     _name_calls(forest, record, labels, of, group)
     _name_layers(forest, record, labels, of)
     for number, each in enumerate(groups):
-        of[group == number] = labels.number(Kind.REGION, each.label, number)
+        mine = np.flatnonzero(group == number)
+        told = [_told(record.log.regions[n - 1]) for n in items.number[mine].tolist()] if (
+            each.member.marked
+        ) else []
+        known = told[0] if told and all(one == told[0] for one in told) else {}
+        of[mine] = labels.number(Kind.REGION, each.label, number, known)
     first = _firsts(forest, of, group)
     for at in np.flatnonzero(first).tolist():
         label = labels.labels[of[at]]
@@ -186,13 +191,15 @@ def _name_regions(forest: Forest, record: ProgramRecord, labels: _Labels, of: In
     items = forest.items
     for at in np.flatnonzero(items.kind == REGION).tolist():
         facts = record.log.regions[int(items.number[at]) - 1]
-        known: dict[str, Any] = {f"user.{name}": value for name, value in facts.attributes.items()}
         cut = int(forest.part[at])
-        if cut:
-            known["cut"] = True
-        if facts.error:
-            known["error"] = facts.error
+        known = _told(facts) | ({"cut": True} if cut else {})
         of[at] = labels.number(facts.kind, facts.name, -1, known, key=(cut > 0, facts.error))
+
+
+def _told(facts: RegionFacts) -> dict[str, Any]:
+    """Return what is known of a region beside its name."""
+    known: dict[str, Any] = {f"user.{name}": value for name, value in facts.attributes.items()}
+    return known | ({"error": facts.error} if facts.error else {})
 
 
 def _name_parts(  # what the names of parts need

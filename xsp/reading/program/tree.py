@@ -381,9 +381,14 @@ def _concurrency(forest: Forest, rows: Rows) -> None:
 
 
 def _note_awaiting(forest: Forest, rows: Rows) -> None:
-    """Note how long an occurrence of each region waited on average, where that is known of all."""
-    at = np.flatnonzero(forest.items.kind == REGION)
-    waited, of = forest.awaiting_ns[forest.items.number[at] - 1], rows.of_item[at]
+    """Note how long an occurrence of each region waited on average, where that is known of all.
+
+    What xsp added is in waits and in work as the time without xsp is.
+    """
+    items = forest.items
+    at = np.flatnonzero(items.kind == REGION)
+    part = forest.took_ns[at] / np.maximum(items.end[at] - items.begin[at], 1)
+    waited, of = forest.awaiting_ns[items.number[at] - 1] * part, rows.of_item[at]
     for row in np.unique(of[np.isfinite(waited)]).tolist():
         mean = float(waited[of == row].mean())
         if np.isfinite(mean):

@@ -346,8 +346,11 @@ class Log:
         log.append(end)
         if span.generator is not None:
             self.generators.pop(id(span.generator), None)
-        if error:
-            self._regions[span.number - 1] = replace(self._regions[span.number - 1], error=error)
+        facts = self._regions[span.number - 1]
+        if error or span.marked:  # a step may get its name while it is open
+            self._regions[span.number - 1] = replace(
+                facts, name=span.name, attributes=span.attributes, error=error or ""
+            )
 
     def at(self, log: ThreadLog, now_ns: int = 0) -> None:
         """Note in a thread's log in which region the calls that follow lie.

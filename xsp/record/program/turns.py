@@ -13,8 +13,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from xsp.tracer import REGION
 from xsp.record.program.log import Log
+from xsp.tracer import REGION
 
 
 class Turns:
