@@ -182,6 +182,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("worker_waits", _REGION, _FLOAT,
         "Share of the span's latency in which the mean process waited for work."),
     Attribute("worker_samples", _REGION, _INT, "Number of samples behind that."),
+    Attribute("recompile_reason", _REGION, _TEXT,
+        "Why the framework compiled or traced again, as it says itself; of the first of several."),
     Attribute("nvtx_domain", _HOST, _TEXT,
         "NVTX domain that the range was announced in; null for the domain without a name."),
     Attribute("running_ns", _WATCHED, _FLOAT,

@@ -66,7 +66,7 @@ _TIE = 1e-9  # of the time: equal weights differ by up to so much; the first is 
 # much less than those of others, which differ by a factor of 1e15 at most.
 _LAST = 1e-15
 # Time that says nothing of the steps: what is small is judged against the rest.
-_ASIDE = r"^(first |import |unwatched)"
+_ASIDE = r"^(first |recompiled |import |unwatched)"
 _OWN, _OUTSIDE, _WAIT = "self time", "outside models", "waiting for devices"
 # Several threads were at work where the sum of latencies is so many times the time they took.
 _AT_ONCE = 1.05

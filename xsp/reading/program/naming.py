@@ -26,6 +26,7 @@ Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 ITERATION_NAME, OPTIMIZER_NAME, PASS_NAME = "training iteration", "optimizer step", "backward"
+RECOMPILED = "recompiled"
 UNKNOWN = "?"  # a module that was not known before the call, or has died since
 _FIRST_TIMES, _FIRST_OF_MOST = 2.0, 1.5  # as long as the median of the rest, and nine in ten of it
 _FIRST_NS = 50_000  # shorter ones are not worth a row
@@ -101,12 +102,15 @@ def naming_of(forest: Forest, record: ProgramRecord) -> Naming:
         ) else []
         known = told[0] if told and all(one == told[0] for one in told) else {}
         of[mine] = labels.number(Kind.REGION, each.label, number, known)
-    first = _firsts(forest, of, group)
-    for at in np.flatnonzero(first).tolist():
+    again = _recompiled(forest, record, group)
+    first = _firsts(forest, of, group) & ~again
+    for at in np.flatnonzero(first | again).tolist():
         label = labels.labels[of[at]]
         calls = label.group >= 0 and not groups[label.group].trains
-        name = f"first call of {label.name}" if calls else f"first {label.name}"
-        of[at] = labels.number(label.kind, name, label.group, label.attributes, key="first")
+        word = RECOMPILED if again[at] else "first"
+        name = f"{word} call of {label.name}" if calls else f"{word} {label.name}"
+        of[at] = labels.number(label.kind, name, label.group, label.attributes, key=word)
+    first |= again
     return Naming(labels.labels, of, groups, group, first, inside)
 
 
@@ -323,6 +327,19 @@ def _layer_label(labels: _Labels, layer: NamedLayer | None, owner: int, prefix: 
     name = path.rpartition(".")[2] or layer.name
     known = {"module_path": path, "module_class": layer.name, "phase": "forward"}
     return labels.number(Kind.LAYER, name, -1, known, key=(owner, path))
+
+
+def _recompiled(forest: Forest, record: ProgramRecord, group: Ints) -> Bools:
+    """Return in which members a framework compiled or traced again what it had compiled."""
+    items, parent = forest.items, forest.parent
+    numbers = [n for n, (_, facts) in enumerate(record.log.names, 1) if "recompile_reason" in facts]
+    result = np.zeros(len(items), bool)
+    at = np.flatnonzero((items.kind == PART) & np.isin(items.number, numbers))
+    while len(at):
+        result[at] |= group[at] >= 0
+        at = parent[at[group[at] < 0]]
+        at = at[at >= 0]
+    return result
 
 
 def _firsts(forest: Forest, of: Ints, group: Ints) -> Bools:

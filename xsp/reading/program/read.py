@@ -105,7 +105,7 @@ def read_program(
     # Half the 95 % interval of the mean latency of each group, by its number.
     reaches: dict[int, float] = {}
     for row, label in enumerate(rows.label):
-        if label.group >= 0 and not label.name.startswith("first "):
+        if label.group >= 0 and not label.name.startswith(("first ", "recompiled ")):
             reach = float(rows.reach_ns[row]) / max(float(rows.count[row]), 1.0)
             reaches[label.group] = max(reaches.get(label.group, 0.0), reach)
     groups = facts(naming, forest, record, reaches, layered, deep_at)

@@ -17,11 +17,14 @@ class Compilations:
     """Tells when a compilation begins, and when it has ended.
 
     Args:
-        told: Called with True when one begins, with False when it has ended, on its thread.
+        told: Called with True when one begins, with False when it has ended, on its thread, and
+            with what PyTorch tells of it.
+        whole: Whether to tell of backward passes that are compiled later, and of CUDA graphs.
     """
 
-    def __init__(self, told: Callable[[bool], None]) -> None:
+    def __init__(self, told: Callable[[bool, Any], None], *, whole: bool = False) -> None:
         self._told = told
+        self._whole = whole
         self._wanted = False
         self._imports = Imports({_CALLBACK}, self._register)
 
@@ -48,20 +51,20 @@ class Compilations:
             handler.register_start_callback(self._begin)
             handler.register_end_callback(self._end)
 
-    def _begin(self, *about: Any) -> None:
-        if _is_of_dynamo(*about):
-            self._told(True)
+    def _begin(self, about: Any = None) -> None:
+        if self._whole or _is_of_dynamo(about):
+            self._told(True, about)
 
-    def _end(self, *about: Any) -> None:
-        if _is_of_dynamo(*about):
-            self._told(False)
+    def _end(self, about: Any = None) -> None:
+        if self._whole or _is_of_dynamo(about):
+            self._told(False, about)
 
 
 def _handler() -> Any:
     return getattr(sys.modules.get(_CALLBACK), "callback_handler", None)
 
 
-def _is_of_dynamo(about: Any = None) -> bool:
+def _is_of_dynamo(about: Any) -> bool:
     """Return whether Dynamo reads code; backward passes are compiled later, from graphs.
 
     An older PyTorch tells nothing about what it compiles.

@@ -44,6 +44,8 @@ from xsp.trace import Trace, self_functions
 _LOADS = r"(^|of |^first )data loading$|DataLoader"
 _FIRST = r"^first call of "
 _IMPORTS = r"^import"
+_COMPILED_AGAIN = r"^(recompile|retrace)( |$)"
+_MUCH_COMPILING = 0.05  # of the trace's latency: less is usual where a program begins
 _NAMED = 3  # functions of workers
 _TRAINING_STEP = "training step"
 # Parts of a training step that are PyTorch's own work.
@@ -141,6 +143,28 @@ def first_calls(case: Case) -> Iterator[Finding]:
         reach,
         "as much as later calls are quicker; in a longer run it is a smaller share",
         "a call with inputs of the same shape before the loop, profiled the same way",
+    )
+
+
+def recompilations(case: Case) -> Iterator[Finding]:
+    """Find programs that compile or trace the same code again and again."""
+    rows = np.flatnonzero(case.is_of(Kind.REGION) & case.is_named(_COMPILED_AGAIN))
+    time, reach = case.latency(rows) if len(rows) else (0.0, None)
+    if time < _MUCH_COMPILING * case.whole_ns:
+        return
+    reasons = case.tree.attribute("recompile_reason")[rows.tolist()].drop_nulls()
+    often = round(float(calls(case.tree)[rows].sum()))
+    known = [str(reason) for reason in reasons.unique(maintain_order=True)[:_NAMED]]
+    yield Finding(
+        "recompilations",
+        "Give compiled functions inputs of fixed shapes and types (pad batches), or let sizes "
+        "vary: `dynamic=True` of torch.compile, `input_signature` of tf.function.",
+        f"{counted(often, 'recompilation')} took {duration(time)}, "
+        f"{percent(time / case.whole_ns)}" + (f": {'; '.join(known)}" if known else ""),
+        time,
+        reach,
+        "at most: as if nothing had been compiled again",
+        "the same run with inputs of one shape, profiled the same way",
     )
 
 
@@ -299,6 +323,7 @@ RULES: tuple[Callable[[Case], Iterator[Finding]], ...] = (
     data_loading,
     program_code,
     first_calls,
+    recompilations,
     fighting_threads,
     waits_for_cpu,
     interpreter_lock,

@@ -120,7 +120,7 @@ class CallEntryPoint:
         """Replace the lock: the thread that held the old lock does not exist in a forked child."""
         self._lock = threading.RLock()
 
-    def _compile(self, begun: bool) -> None:
+    def _compile(self, begun: bool, _: Any) -> None:
         with self._lock:
             self._compiling = begun
             self._apply()

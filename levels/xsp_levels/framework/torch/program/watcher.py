@@ -33,6 +33,7 @@ from xsp_levels.framework.torch.module.entry_point import call_entry_point, opti
 from xsp_levels.framework.torch.profiler.kineto import free_thread
 from xsp_levels.framework.torch.program.call import CallKeys, module_call
 from xsp_levels.framework.torch.program.compiled_function import CompiledFunctions
+from xsp_levels.framework.torch.program.compiling import CompileParts
 from xsp_levels.framework.torch.program.loop import NOTHING, Note, loop
 from xsp_levels.hook import Handler, Hook
 from xsp_levels.imported import Imports
@@ -110,6 +111,7 @@ class TorchWatcher:
                 hook.take_out()
         loop().watch(None)
         self._functions.unwatch()
+        self._compiling.unwatch()
         if self._moves is not None:
             self._moves.close()
             self._moves = None
@@ -126,6 +128,7 @@ class TorchWatcher:
         self._place_others()
         loop().watch(self._log)
         self._functions.watch()
+        self._compiling.watch()
         self._moves = Moves(self._moved) if has_device() else None
 
     def _place_others(self) -> None:
@@ -155,6 +158,7 @@ class TorchWatcher:
         self._is_compiling = torch.compiler.is_compiling
         self._keys = CallKeys(self._log)
         self._functions = CompiledFunctions(self._log, self._step_of)
+        self._compiling = CompileParts(self._log)
         self._optimizers: dict[int, Any] = {}  # logs of threads by the optimizer that steps
         self._code = self._entry.code(
             _call,
