@@ -182,6 +182,8 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("worker_waits", _REGION, _FLOAT,
         "Share of the span's latency in which the mean process waited for work."),
     Attribute("worker_samples", _REGION, _INT, "Number of samples behind that."),
+    Attribute("recompiled", _REGION, _FLAG,
+        "Whether a framework compiled or traced again in it what it had compiled."),
     Attribute("recompile_reason", _REGION, _TEXT,
         "Why the framework compiled or traced again, as it says itself; of the first of several."),
     Attribute("nvtx_domain", _HOST, _TEXT,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from xsp.provider import END, KIND_BITS, PART, PAUSE
@@ -10,7 +10,12 @@ from xsp.provider import END, KIND_BITS, PART, PAUSE
 PastPart = tuple[str, int, int]  # name, begin and end in ns
 
 
-def log_past(log: Any, part: PastPart, inside: Iterable[PastPart] = ()) -> None:
+def log_past(
+    log: Any,
+    part: PastPart,
+    inside: Iterable[PastPart] = (),
+    facts: Mapping[str, Any] | None = None,
+) -> None:
     """Log a part that has ended on this thread, and parts in it; without a name, a pause.
 
     Times in a log only grow: what lies before anything else that was logged meanwhile, as spans of
@@ -20,11 +25,12 @@ def log_past(log: Any, part: PastPart, inside: Iterable[PastPart] = ()) -> None:
         log: The log of the program.
         part: The part.
         inside: Parts right in it, in the order of time.
+        facts: What is known of the part beside its name.
     """
     mine = log.local.log or log.begin_thread()
     name, begin_ns, end_ns = part
     last = max(begin_ns, mine.events[-1]) if mine.events else begin_ns
-    code = log.name(name) << KIND_BITS | PART if name else PAUSE
+    code = log.name(name, facts) << KIND_BITS | PART if name else PAUSE
     events = [code, last]
     for each, start, end in inside:
         if start >= last:

@@ -109,7 +109,8 @@ def naming_of(forest: Forest, record: ProgramRecord) -> Naming:
         calls = label.group >= 0 and not groups[label.group].trains
         word = RECOMPILED if again[at] else "first"
         name = f"{word} call of {label.name}" if calls else f"{word} {label.name}"
-        of[at] = labels.number(label.kind, name, label.group, label.attributes, key=word)
+        known = {**label.attributes, RECOMPILED: True} if again[at] else label.attributes
+        of[at] = labels.number(label.kind, name, label.group, known, key=word)
     first |= again
     return Naming(labels.labels, of, groups, group, first, inside)
 

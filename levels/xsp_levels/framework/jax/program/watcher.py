@@ -29,8 +29,9 @@ from xsp_levels.framework.jax.program.compilation import COMPILE, CompilationRec
 from xsp_levels.framework.jax.program.door import MODULES, Door
 from xsp_levels.framework.keras.backend import backend_name
 from xsp_levels.framework.keras.calls import KerasCalls
-from xsp_levels.framework.owner import Owners
+from xsp_levels.framework.owner import Owner, Owners
 from xsp_levels.framework.past_part import log_past
+from xsp_levels.framework.recompiling import REASON, changed
 from xsp_levels.hook import Handler, Hook
 from xsp_levels.imported import Imports
 
@@ -59,6 +60,7 @@ class JaxWatcher:
         self._log = log
         self._owners, self._told = Owners(), False
         self._phases: dict[Any, str] = {}  # of what is known to be compiled
+        self._compiled: dict[int, list[str]] = {}  # what each owner was compiled for last
         self._door = Door(self._called)
         self._keras = KerasCalls(log, self._owners, self._make, lambda: False)
         self._imports = Imports((*MODULES, _EXPORT, "keras"), self.resume)
@@ -96,6 +98,7 @@ class JaxWatcher:
             self._keras.end()
         self._log = self._door = self._keras = self._export = None
         self._phases.clear()
+        self._compiled.clear()
 
     def _called(
         self, original: Any, jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -121,7 +124,7 @@ class JaxWatcher:
             phase = WITHOUT_JIT
         elif not traced:
             if key not in self._phases:
-                self._phases[key] = self._compile(jitted, args, kwargs, owner.name)
+                self._phases[key] = self._compile(jitted, args, kwargs, owner)
             phase = phase or self._phases[key]
         number = log.call_number(
             (key, phase, traced, gradients),
@@ -184,7 +187,7 @@ class JaxWatcher:
         return result
 
     def _compile(
-        self, jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], name: str
+        self, jitted: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], owner: Owner
     ) -> str:
         """Have a function compiled without calling it, log that, and return its calls' phase.
 
@@ -207,7 +210,14 @@ class JaxWatcher:
         if compiled is None:
             return ""
         rows = [(stage.name, stage.start_ns, stage.end_ns) for stage in stages]
-        log_past(log, (f"{COMPILE} {name}" if rows else "", begin_ns, end_ns), rows)
+        name, facts = f"{COMPILE} {owner.name}" if rows else "", {}
+        if rows:
+            inputs = [f"{dtype} {list(shape)}" for shape, dtype in array_inputs(args, kwargs)]
+            told = [*inputs, *map(str, told_apart(jitted, args, kwargs))]
+            if owner.number in self._compiled:
+                name, facts = f"re{name}", {REASON: changed(self._compiled[owner.number], told)}
+            self._compiled[owner.number] = told
+        log_past(log, (name, begin_ns, end_ns), rows, facts)
         begin_ns = log.now()
         phase = phase_of(compiled)
         log_past(log, ("", begin_ns, log.now()))

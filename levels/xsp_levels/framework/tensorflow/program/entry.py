@@ -37,7 +37,7 @@ class Part:
     Attributes:
         name: Name of the spans.
         module: Name of the module that has the function.
-        owner: Name of the class in it.
+        owner: Name of the class in it; empty for a function of the module.
         method: Name of the function; those of subclasses with that name are meant, too.
     """
 
@@ -48,7 +48,12 @@ class Part:
 
     def functions(self) -> Iterator[FunctionType]:
         """Yield the functions, as far as their modules are imported."""
-        owner = getattr(sys.modules.get(self.module), self.owner, None)
+        module = sys.modules.get(self.module)
+        if not self.owner:
+            found = getattr(module, self.method, None)
+            yield from (found,) if isinstance(found, FunctionType) else ()
+            return
+        owner = getattr(module, self.owner, None)
         if self.module.startswith("keras.") and not keras_is_on_tensorflow():
             return
         for cls in _with_subclasses(owner) if owner is not None else ():
@@ -67,6 +72,8 @@ CALLS = (
     Part("function", f"{_FUNCTIONS}.polymorphic_function", "Function", "__call__"),
     Part("function", f"{_FUNCTIONS}.concrete_function", "ConcreteFunction", "__call__"),
 )
+# It makes a graph: its arguments are the types of the function's, and, at last, what is traced.
+TRACING = Part("trace", f"{_FUNCTIONS}.tracing_compilation", "", "_create_concrete_function")
 
 
 class Note(Protocol):
@@ -90,6 +97,10 @@ class Watching(Protocol):
         self, name: str, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Make a call that is a part of the program."""
+        ...
+
+    def trace(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Make a call that traces a function."""
         ...
 
     def found(self) -> None:
@@ -164,6 +175,9 @@ class EntryPoints:
             for function in part.functions():
                 if function not in self._calls:
                     self._calls[function] = Hook(function, self._call_handler)
+        for function in TRACING.functions():
+            if function not in self._calls:
+                self._calls[function] = Hook(function, self._trace_handler)
 
     def _part_handler(self, part: Part, call: Callable[..., Any]) -> Handler:
         """Return a handler that makes a call, and tells how long it took."""
@@ -198,6 +212,17 @@ class EntryPoints:
                 name, error = END_OF_LOADING, None
             if (record := self._record) is not None:
                 record(name, start, end, args[0] if args else None, error)
+
+    def _trace_handler(self, call: Callable[..., Any]) -> Handler:
+        """Return a handler that hands a trace on, but for those within another trace."""
+
+        def handler(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            watch = self._watch
+            if watch is None or not executing_eagerly():
+                return call(*args, **kwargs)
+            return watch.trace(call, args, kwargs)
+
+        return handler
 
     def _call_handler(self, call: Callable[..., Any]) -> Handler:
         """Return a handler that hands a call on."""

@@ -20,6 +20,7 @@ from xsp.provider import (
 from xsp.provider import OPTIMIZER, PART, TRAINING_STEP, CallFacts, Inputs, ProgramLog
 from xsp_levels.framework.keras.calls import KerasCalls, inputs_of, plain_arguments
 from xsp_levels.framework.owner import Owner, Owners
+from xsp_levels.framework.recompiling import REASON, changed
 from xsp_levels.framework.tensorflow.program.call import (
     Subject,
     graph_call,
@@ -126,6 +127,22 @@ class TensorFlowWatcher:
             log.end_part(mine, error, log.name(END_OF_LOADING) if ended else 0)
             error = None
 
+    def trace(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Trace a function, and log that as a part."""
+        log, options = self._log, args[-1] if args else None
+        plain = getattr(options, "python_function", None)
+        if log is None or str(getattr(plain, "__module__", "")).startswith("tensorflow."):
+            return call(*args, **kwargs)
+        whose = str(getattr(plain, "__qualname__", options.name)).rpartition("<locals>.")[2]
+        name, facts = f"trace {whose.removesuffix('.__call__')}", {}
+        known = [_types(each.function_type) for each in options.function_cache.values()]
+        told = _types(args[0])
+        # The first call is traced twice if it makes variables: then its types are known already.
+        if known and told not in known:
+            name, facts = f"re{name}", {REASON: changed(known[-1], told)}
+        with log.part(log.name(name, facts)):
+            return call(*args, **kwargs)
+
     def _function(self, function: Any) -> tuple[Owner, str | None] | None:
         """Return name and phase of a function; None of those that TensorFlow makes for itself."""
         if function not in self._known:
@@ -179,6 +196,14 @@ class TensorFlowWatcher:
             ),
         )  # fmt: skip
         return number
+
+
+def _types(function_type: Any) -> list[str]:
+    """Word the type of each argument that a function was traced for."""
+    types = [each.type_constraint for each in function_type.parameters.values()]
+    return [
+        f"{kind.dtype.name} {kind.shape}" if hasattr(kind, "dtype") else str(kind) for kind in types
+    ]
 
 
 def _phase(effect: Effect) -> str:
