@@ -71,6 +71,9 @@ def test_exported_names_are_unique_and_of_a_known_namespace() -> None:
     assert len(set(names)) == len(names)
     standard = {"thread.id", "error.type", "code.function.name"}
     standard |= {"code.file.path", "code.line.number"}
+    standard |= {"gen_ai.operation.name", "gen_ai.request.model"}
+    standard |= {"gen_ai.usage.input_tokens", "gen_ai.usage.output_tokens"}
+    standard |= {"gen_ai.response.time_to_first_chunk"}
     assert {name for name in names if not name.startswith("xsp.")} == standard
 
 

@@ -30,6 +30,12 @@ _STANDARD = {
     "caller_function": "code.function.name",
     "caller_file": "code.file.path",
     "caller_line": "code.line.number",
+    # https://github.com/open-telemetry/semantic-conventions-genai, client-inference.md
+    "generation": "gen_ai.operation.name",
+    "generating_model": "gen_ai.request.model",
+    "input_tokens": "gen_ai.usage.input_tokens",
+    "output_tokens": "gen_ai.usage.output_tokens",
+    "first_token_s": "gen_ai.response.time_to_first_chunk",
 }
 # Data types, as polars writes them.
 _INT, _FLOAT, _TEXT, _FLAG = "Int64", "Float64", "String", "Boolean"
@@ -182,6 +188,15 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("worker_waits", _REGION, _FLOAT,
         "Share of the span's latency in which the mean process waited for work."),
     Attribute("worker_samples", _REGION, _INT, "Number of samples behind that."),
+    Attribute("generation", _REGION, _TEXT,
+        "What a call of a language model's `generate` does: `text_completion`."),
+    Attribute("generating_model", _REGION, _TEXT, "The model that generates."),
+    Attribute("first_token_s", _REGION, _FLOAT,
+        "Time in the model until the first token is there, on average of an occurrence.", "s"),
+    Attribute("input_tokens", _REGION, _INT,
+        "Tokens of the prompts that the model was given, on average; padding counts.", "tokens"),
+    Attribute("output_tokens", _REGION, _INT,
+        "Tokens that the model made, on average; of each beam, and after an end.", "tokens"),
     Attribute("recompiled", _REGION, _FLAG,
         "Whether a framework compiled or traced again in it what it had compiled."),
     Attribute("recompile_reason", _REGION, _TEXT,

@@ -97,9 +97,8 @@ def naming_of(forest: Forest, record: ProgramRecord) -> Naming:
     _name_layers(forest, record, labels, of)
     for number, each in enumerate(groups):
         mine = np.flatnonzero(group == number)
-        told = [_told(record.log.regions[n - 1]) for n in items.number[mine].tolist()] if (
-            each.member.marked
-        ) else []
+        marked_ones = items.number[mine].tolist() if each.member.marked else []
+        told = [_told(record.log.regions[n - 1]) for n in marked_ones]
         known = told[0] if told and all(one == told[0] for one in told) else {}
         of[mine] = labels.number(Kind.REGION, each.label, number, known)
     again = _recompiled(forest, record, group)

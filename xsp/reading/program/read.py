@@ -28,7 +28,7 @@ from xsp.reading.program.naming import Naming, naming_of
 from xsp.reading.program.operators import RECORDED_WHOLE, with_operators
 from xsp.reading.program.self_time import self_time
 from xsp.reading.program.spans import only, spans_of
-from xsp.reading.program.summary import facts, sentences
+from xsp.reading.program.summary import facts, note_generation, sentences
 from xsp.reading.program.system import charge, read_system, with_recording
 from xsp.reading.program.tree import Rows, rows_of, self_times, within_parents
 from xsp.reading.program.worker_time import worker_time
@@ -109,6 +109,7 @@ def read_program(
             reach = float(rows.reach_ns[row]) / max(float(rows.count[row]), 1.0)
             reaches[label.group] = max(reaches.get(label.group, 0.0), reach)
     groups = facts(naming, forest, record, reaches, layered, deep_at)
+    note_generation(groups, naming, forest, rows)
     warnings = [*program_warnings(naming, forest, record), *record.warnings, *deep.warnings]
     warnings += system.warnings if system is not None else ()
     warnings += warnings_of((*deep.counts, *(system.counts if system is not None else ())))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from xsp.reading.program.events import ITERATION
 from xsp.reading.program.forest import Forest
 from xsp.reading.program.group import Group, shape_range, shapes_of
 from xsp.reading.program.naming import Naming
+from xsp.reading.program.tree import Rows
 from xsp.record.program import ProgramRecord, Records
 from xsp.text import counted, duration, percent
 
@@ -260,7 +262,9 @@ def _generation(groups: Sequence[Mapping[str, Any]], naming: Naming, forest: For
     generating = [g for g in groups if g["phase"] in (PREFILL, EXTEND, DECODE)]
     for model in dict.fromkeys(group["model"] for group in generating):
         phases = {g["name"]: g["phase"] for g in generating if g["model"] == model}
-        first, later, checks = _tokens(phases, naming, forest)
+        runs = _runs(phases, naming, forest)
+        first, later = [run.first_ns for run in runs], [ns for run in runs for ns in run.later_ns]
+        checks = any(run.checked for run in runs)
         if first and later:
             mean = float(np.mean(later))
             several = len({g["model"] for g in generating}) > 1
@@ -278,10 +282,56 @@ def _generation(groups: Sequence[Mapping[str, Any]], naming: Naming, forest: For
     return ""
 
 
-def _tokens(
-    phases: Mapping[str, str], naming: Naming, forest: Forest
-) -> tuple[list[float], list[float], bool]:
-    """Return times to first tokens, times per token, and whether candidates were checked."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The calls of a model that one call of `generate` made.
+
+    Attributes:
+        around: Number of the item around the calls.
+        first_ns: Time to the first token, in the model.
+        later_ns: Time of each later token, or of each step of one or more tokens.
+        checked: Whether later steps check candidates, so that nobody knows how many tokens come.
+        sequences: How many sequences grow at once; 0: not known.
+        tokens: How many tokens the prompt of each has.
+    """
+
+    around: int
+    first_ns: float
+    later_ns: Sequence[float]
+    checked: bool
+    sequences: int
+    tokens: int
+
+
+def note_generation(
+    groups: Sequence[Mapping[str, Any]], naming: Naming, forest: Forest, rows: Rows
+) -> None:
+    """Note in the rows around calls of a language model what its tokens are, on average."""
+    generating = [g for g in groups if g["phase"] in (PREFILL, EXTEND, DECODE)]
+    found: dict[int, dict[str, list[_Run]]] = {}
+    for model in dict.fromkeys(group["model"] for group in generating):
+        phases = {g["name"]: g["phase"] for g in generating if g["model"] == model}
+        for run in _runs(phases, naming, forest):
+            row = found.setdefault(int(rows.of_item[run.around]), {})
+            row.setdefault(model, []).append(run)
+    for at, models in found.items():
+        # A draft model beside the model, or a region with several answers, has no such numbers.
+        (model, answers), told = next(iter(models.items())), rows.found[at]
+        several = len(models) > 1 or len(answers) != round(float(rows.count[at]))
+        if several or not any(run.later_ns for run in answers):
+            continue
+        told |= {"generation": "text_completion", "generating_model": model}
+        told["first_token_s"] = float(np.mean([run.first_ns for run in answers])) / 1e9
+        if all(run.sequences for run in answers):
+            given = [run.sequences * run.tokens for run in answers]
+            told["input_tokens"] = round(float(np.mean(given)))
+            if not any(run.checked for run in answers):
+                made = [run.sequences * (1 + len(run.later_ns)) for run in answers]
+                told["output_tokens"] = round(float(np.mean(made)))
+
+
+def _runs(phases: Mapping[str, str], naming: Naming, forest: Forest) -> list[_Run]:
+    """Return the calls of `generate` of one model, whose groups have these phases."""
     items = forest.items
     of = [phases.get(group.label, "") for group in naming.groups]
     chosen = [
@@ -298,18 +348,23 @@ def _tokens(
         if not same or of[int(naming.group[at])] == PREFILL:
             runs.append([])
         runs[-1].append(at)
-    first: list[float] = []
-    later: list[float] = []
-    checks = False
+    result = []
     for run in runs:
         told = [of[int(naming.group[at])] for at in run]
         given = [_tokens_given(naming.groups[int(naming.group[at])]) for at in run]
         chunks, checked = _chunks(told, given)
-        checks |= checked
         after = [_since(forest, run[n - 1], run[n]) for n in range(1, len(run))]
-        first.append(float(forest.took_ns[run[0]]) + sum(after[: chunks - 1]))
-        later += after[chunks - 1 :]
-    return first, later, checks
+        first_ns = float(forest.took_ns[run[0]]) + sum(after[: chunks - 1])
+        inputs = naming.groups[int(naming.group[run[0]])].member.facts.inputs
+        shape = inputs[0][0] if inputs else ()
+        sequences = shape[0] if len(shape) == _TOKENS_RANK else 0
+        result.append(
+            _Run(
+                int(forest.parent[run[0]]), first_ns, after[chunks - 1 :], checked, sequences,
+                sum(given[:chunks]),
+            )
+        )  # fmt: skip
+    return result
 
 
 def _tokens_given(group: Group) -> int:

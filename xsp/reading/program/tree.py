@@ -429,8 +429,8 @@ def _share_turns(forest: Forest, rows: Rows, union: Floats) -> None:
     of_clock_ns[same & tasks] *= np.minimum(share, 1.0)[parent[same & tasks]]
     # Tasks in a task share what that one has of the clock.
     for row in np.flatnonzero(same & tasks).tolist():  # parents before children
-        around = int(parent[row])
-        of_clock_ns[row] *= of_clock_ns[around] / max(union[around], 1.0)
+        above = int(parent[row])
+        of_clock_ns[row] *= float(of_clock_ns[above]) / max(float(union[above]), 1.0)
     union[:] = of_clock_ns
 
 

@@ -16,6 +16,7 @@ import pytest
 from flax import nnx
 
 import xsp
+from xsp.trace import attribute_column
 from xsp_levels.framework.jax.program.call import donates, jitted_call
 
 
@@ -74,7 +75,11 @@ def test_a_function_is_compiled_once_and_before_its_call(x: Any) -> None:
         fresh(jnp.ones(5))
     assert calls(prof) == {"fresh 3": 2, "fresh 5": 1}
     found = counts(prof)
-    assert found["compile fresh"] == found["trace"] == found["XLA compile"] == 2
+    assert found["compile fresh"] == found["recompile fresh"] == 1
+    assert found["trace"] == found["XLA compile"] == 2
+    spans = prof.trace.spans
+    [reason] = attribute_column(spans, "recompile_reason").drop_nulls()
+    assert reason == "float32 [3] became float32 [5]"
     assert len(traced) == 2
     parts = prof.trace.spans.filter(name="compile fresh")["path"]
     assert all("fresh 3" not in path for path in parts)

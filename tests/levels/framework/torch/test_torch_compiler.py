@@ -65,7 +65,7 @@ def test_a_model_with_hooks_may_be_compiled_while_it_is_watched_and_recorded(
 
 def test_compilations_are_told_of_once_each_and_no_more_after_the_end() -> None:
     told: list[bool] = []
-    compilations = Compilations(told.append)
+    compilations = Compilations(lambda begun, _: told.append(begun))
     for wanted in (True, True, False):
         compilations.tell(wanted)
         torch._dynamo.reset()  # which takes all callbacks back

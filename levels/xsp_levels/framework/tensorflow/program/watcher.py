@@ -39,6 +39,9 @@ from xsp_levels.framework.tensorflow.program.entry import (
 )
 
 
+_INTERNAL = "tensorflow."  # functions that TensorFlow traces for itself
+
+
 class TensorFlowWatcher:
     """See `xsp.provider.ProgramWatcher`."""
 
@@ -129,9 +132,9 @@ class TensorFlowWatcher:
 
     def trace(self, call: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Trace a function, and log that as a part."""
-        log, options = self._log, args[-1] if args else None
-        plain = getattr(options, "python_function", None)
-        if log is None or str(getattr(plain, "__module__", "")).startswith("tensorflow."):
+        log, options = self._log, args[-1]
+        plain = options.python_function
+        if log is None or str(getattr(plain, "__module__", "")).startswith(_INTERNAL):
             return call(*args, **kwargs)
         whose = str(getattr(plain, "__qualname__", options.name)).rpartition("<locals>.")[2]
         name, facts = f"trace {whose.removesuffix('.__call__')}", {}
