@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -215,7 +215,7 @@ def test_traces_are_exported_with_opentelemetrys_names(tmp_path: Path) -> None:
 def test_numbers_out_of_range_are_refused(options: dict[str, float]) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None: ...
 
-    with pytest.raises(ValueError, match="1|budget"):
+    with pytest.raises(ValueError, match=r"1|budget"):
         ProfileMiddleware(app, **options)  # type: ignore[arg-type]
 
 

@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -274,14 +274,15 @@ def test_a_callback_in_another_context_is_not_the_requests(model: ToyModel) -> N
         loop, done = asyncio.get_running_loop(), asyncio.Event()
         with xsp.span("request"):
             loop.call_soon(model, context=contextvars.Context())
-            loop.call_soon(lambda: (model(), done.set()))
+            loop.call_soon(model)
+            loop.call_soon(done.set)
             await done.wait()
 
     assert calls_in(run(serve)) == {"block": 1, "request": 1}
 
 
 def test_a_generator_that_another_thread_resumes_is_nobodys_but_its_own(model: ToyModel) -> None:
-    def items() -> Iterator[int]:
+    def items() -> Generator[int, None, None]:
         with xsp.span("generator"):
             for number in range(3):
                 model()
@@ -357,5 +358,5 @@ def test_asyncio_is_as_before_after_a_block_and_another_tools_hook_stays(
         assert asyncio.Handle._run is not original
     assert asyncio.Handle._run is original
     with profiled():
-        monkeypatch.setattr(asyncio.Handle, "_run", other := lambda handle: original(handle))
-    assert asyncio.Handle._run is other
+        monkeypatch.setattr(asyncio.Handle, "_run", other := staticmethod(original))
+    assert vars(asyncio.Handle)["_run"] is other

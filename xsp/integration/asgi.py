@@ -17,7 +17,7 @@ import itertools
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,10 @@ from xsp.measuring.program import profile
 
 __all__ = ["ProfileMiddleware"]
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Message, Receive, Send], Awaitable[None]]
+# The types of ASGI: a scope and a message are dictionaries.
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Application = Callable[[Any, Receive, Send], Awaitable[None]]
 
 _OWN = {"on_busy": "skip", "repeat": False, "progress": False}
 
@@ -79,7 +79,7 @@ class ProfileMiddleware:
         with profile(**self._options):
             pass
 
-    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """Answer one request, one websocket, or the events of the server's life."""
         if (
             scope["type"] != "http"
@@ -90,7 +90,7 @@ class ProfileMiddleware:
             return
         known: dict[str, Any] = {"http.request.method": scope["method"]}
 
-        async def noting(message: Message) -> None:
+        async def noting(message: Any) -> None:
             if message["type"] == "http.response.start":
                 known["http.response.status_code"] = message["status"]
             await send(message)
@@ -129,7 +129,7 @@ class ProfileMiddleware:
         return min(paths, key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
 
 
-def _named(scope: Message, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _named(scope: Any, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name of a request, and OpenTelemetry's attributes, once it has been answered.
 
     The router has put its route into the scope; FastAPI notes apart what the routers around say.

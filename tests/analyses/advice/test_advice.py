@@ -169,6 +169,18 @@ def test_first_calls_that_were_longer_are_found() -> None:
     assert found["gain_ns"] == 50_000
 
 
+def test_recompilations_are_found_from_a_twentieth_of_the_time_on() -> None:
+    def compiling(ns: int) -> Trace:
+        again = pipeline("recompile Net.forward", own_ns=ns)
+        again.attributes["recompile_reason"] = "expected 4, actual 6"
+        return trace(pipeline("serve", again, op("aten::mm", own_ns=100_000 - ns)))
+
+    found = row("recompilations", compiling(8_000))
+    assert found["gain_ns"] == 8_000
+    assert found["evidence"].endswith(": expected 4, actual 6")
+    assert "recompilations" not in rules(compiling(4_000))
+
+
 def threaded(threads: int, *, others: int = 0) -> Trace:
     beside = [
         Node("op", "aten::mm", 90_000, [], {}, {"thread": 2 + index}) for index in range(others)

@@ -134,7 +134,7 @@ def rows_of(
     at = np.flatnonzero(is_layer)
     own_factor[of_item[at]] = factor[of_item[forest.call[at]]]
     own_often[of_item[at]] = often[of_item[forest.call[at]]]
-    used = ~is_layer | _timed_layers(forest, layered, deep)
+    used = ~is_layer | _timed_layers(forest, of_item, layered, deep)
     total = np.bincount(of_item, took * weight * used, count) * own_factor
     plain = np.bincount(of_item, weight, count)
     seen = np.bincount(of_item, minlength=count)
@@ -214,19 +214,17 @@ def _with_few_names(above: Ints, own: Ints, labels: Sequence[Label]) -> Ints:
     return own
 
 
-def _timed_layers(forest: Forest, layered: Bools, deep: Bools) -> Bools:
-    """Return which layers' times count: those in windows of layers, where a call has any such."""
+def _timed_layers(forest: Forest, of_item: Ints, layered: Bools, deep: Bools) -> Bools:
+    """Return which layers' times count: those in windows of layers, where a row has any such."""
     is_layer = forest.call >= 0
     call = np.maximum(forest.call, 0)
-    return is_layer & layered[call] & ~(deep[call] & _has_plain(forest, layered, deep)[call])
+    plain = _has_plain(forest, of_item, layered, deep)
+    return is_layer & layered[call] & ~(deep[call] & plain[call])
 
 
-def _has_plain(forest: Forest, layered: Bools, deep: Bools) -> Bools:
-    """Return for each call, or pass, whether others of its kind were recorded without operators."""
-    items = forest.items
-    key = items.kind * (1 << 40) + items.number
-    plain = np.unique(key[layered & ~deep & (forest.call < 0)])
-    return np.isin(key, plain)
+def _has_plain(forest: Forest, of_item: Ints, layered: Bools, deep: Bools) -> Bools:
+    """Return for each call, or pass, whether others of its row were recorded without operators."""
+    return np.isin(of_item, of_item[layered & ~deep & (forest.call < 0)])
 
 
 def _scales(
@@ -241,7 +239,7 @@ def _scales(
     whole = np.bincount(of_item, took * holds, count)
     number = np.bincount(of_item, forest.weight * holds, count)
     counted = layered & holds
-    timed = counted & ~(deep & _has_plain(forest, layered, deep))
+    timed = counted & ~(deep & _has_plain(forest, of_item, layered, deep))
     # Layers are weighted as the calls are that they lie in.
     part = np.bincount(of_item, took * timed, count)
     seen = np.bincount(of_item, forest.weight * counted, count)

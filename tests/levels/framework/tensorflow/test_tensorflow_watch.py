@@ -304,3 +304,43 @@ def test_a_layer_that_changes_is_not_repeated_and_its_variables_are_as_they_were
     [message] = [p.message for p in prof.trace.warnings if p.code == "not-repeated"]
     assert {"variable": "count", "list": "seen"}[changes] in message
     assert float(layer.count) == before + (changes == "variable")
+
+
+def test_traces_of_functions_are_parts_and_those_that_are_traced_again_say_why() -> None:
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def inner(x: Any) -> Any:
+        return x + 1
+
+    @tf.function(autograph=False)  # type: ignore[untyped-decorator]
+    def outer(x: Any, factor: int = 1) -> Any:
+        return inner(x) * factor
+
+    with profiled() as prof:
+        for size in (2, 2, 3, 3):
+            outer(tf.ones(size))
+        outer(tf.ones(3), factor=2)
+    spans = list(prof.trace.spans.iter_rows(named=True))
+    assert [row["name"] for row in spans if row["name"].startswith("trace ")] == ["trace outer"]
+    again = [row for row in spans if row["name"] == "retrace outer"]
+    assert [row["attributes"]["recompile_reason"] for row in again] == [
+        "float32 (2,) became float32 (3,)",
+        "Literal[1] became Literal[2]",
+    ]
+    names = {row["span_id"]: row["name"] for row in spans}
+    assert names[again[0]["parent_id"]] == "recompiled call of outer 3"
+
+
+def test_a_function_that_makes_its_variables_is_traced_twice_and_not_again() -> None:
+    made = []
+
+    @tf.function  # type: ignore[untyped-decorator]
+    def counting(x: Any) -> Any:
+        if not made:
+            made.append(tf.Variable(1.0))
+        return x * made[0]
+
+    with profiled() as prof:
+        for _ in range(3):
+            counting(tf.ones(2))
+    assert counts(prof)["trace counting"] == 2
+    assert "retrace counting" not in counts(prof)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from part_log import Said, marking
+
+import xsp
 
 transformers = pytest.importorskip(
     "transformers", reason="needs transformers: pip install transformers"
@@ -55,6 +58,24 @@ def test_generate_is_one_part(gpt: Any) -> None:
         watched = gpt.generate(ids, max_new_tokens=3, do_sample=False)
     assert names(said) == ["generate"]
     assert torch.equal(plain, watched)
+
+
+@pytest.mark.slow
+def test_generation_is_exported_with_opentelemetrys_names(gpt: Any, tmp_path: Path) -> None:
+    ids = torch.ones(2, 4, dtype=torch.long)
+    with torch.inference_mode(), xsp.profile(levels="layers", repeat=False, progress=False) as prof:
+        for _ in range(2):
+            gpt.generate(ids, max_new_tokens=3, do_sample=False)
+    [told] = prof.trace.spans.filter(name="generate").iter_rows(named=True)
+    known = told["attributes"]
+    assert known["generating_model"] == "GPT2LMHeadModel"
+    assert (known["input_tokens"], known["output_tokens"]) == (8, 6)
+    assert 0 < known["first_token_s"] < told["latency_ns"] / 1e9
+    path = tmp_path / "generation.otlp.json"
+    prof.trace.export(path)
+    for name in ("operation.name", "request.model", "usage.input_tokens", "usage.output_tokens"):
+        assert f"gen_ai.{name}" in path.read_text()
+    assert "gen_ai.response.time_to_first_chunk" in path.read_text()
 
 
 @pytest.mark.slow

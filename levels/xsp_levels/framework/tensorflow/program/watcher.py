@@ -38,7 +38,6 @@ from xsp_levels.framework.tensorflow.program.entry import (
     keras_is_on_tensorflow,
 )
 
-
 _INTERNAL = "tensorflow."  # functions that TensorFlow traces for itself
 
 
