@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp.errors import XspError
+from xsp.level import LevelSet
 from xsp.measuring.program import profile
 
 __all__ = ["ProfileMiddleware"]
@@ -30,8 +31,6 @@ __all__ = ["ProfileMiddleware"]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
-
-_OWN = {"on_busy": "skip", "repeat": False, "progress": False}
 
 
 class ProfileMiddleware:
@@ -49,10 +48,10 @@ class ProfileMiddleware:
         keep: Most files in the folder, by default 20; a new trace replaces the oldest.
         export: Destination that each trace is exported to (`Trace.export`), such as
             `http://localhost:4318`; by default none.
-        options: Options of `xsp.profile`, such as `levels=2`.
+        levels: What to record, by default 2; as for `xsp.profile`.
 
     Raises:
-        ValueError: A number is less than 1, or an option is out of range.
+        ValueError: A number is less than 1, or there is no such level.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class ProfileMiddleware:
         folder: str | os.PathLike[str] | None = "xsp-traces",
         keep: int = 20,
         export: str | None = None,
-        **options: Any,
+        levels: LevelSet = 2,
     ) -> None:
         for name, number in (("every", every), ("keep", keep)):
             if number < 1:
@@ -72,11 +71,11 @@ class ProfileMiddleware:
         self._every, self._keep = every, keep
         self._folder = None if folder is None else Path(folder)
         self._export = export
-        self._options = {**options, **_OWN}
+        self._levels = levels
         self._requests = itertools.count(1)
         self._busy = threading.Lock()
         # The first profile of a process imports what it needs: better now than in a request.
-        with profile(**self._options):
+        with self._profile():
             pass
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -95,7 +94,7 @@ class ProfileMiddleware:
                 known["http.response.status_code"] = message["status"]
             await send(message)
 
-        prof, step = profile(**self._options), None
+        prof, step = self._profile(), None
         try:
             with prof, prof.step(scope["method"]) as step:
                 try:
@@ -108,6 +107,9 @@ class ProfileMiddleware:
                 self._busy.release()
             else:
                 threading.Thread(target=self._made, args=(prof,), name="xsp-request").start()
+
+    def _profile(self) -> profile:
+        return profile(self._levels, on_busy="skip", repeat=False, progress=False)
 
     def _made(self, prof: profile) -> None:
         """Make the trace of a request, and hand it on; a server goes on if that fails."""

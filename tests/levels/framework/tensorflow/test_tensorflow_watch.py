@@ -331,7 +331,7 @@ def test_traces_of_functions_are_parts_and_those_that_are_traced_again_say_why()
 
 
 def test_a_function_that_makes_its_variables_is_traced_twice_and_not_again() -> None:
-    made = []
+    made: list[Any] = []
 
     @tf.function  # type: ignore[untyped-decorator]
     def counting(x: Any) -> Any:

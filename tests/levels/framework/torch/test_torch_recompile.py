@@ -89,7 +89,7 @@ def test_backward_passes_that_are_compiled_later_are_parts_of_the_backward_pass(
 
 
 def test_functions_that_compile_outside_of_a_model_are_parts_of_the_block() -> None:
-    @torch.compile(backend="eager", dynamic=False)
+    @torch.compile(backend="eager", dynamic=False)  # type: ignore[untyped-decorator]
     def scaled(x: torch.Tensor, factor: int) -> torch.Tensor:
         return x * factor
 
