@@ -19,6 +19,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
         ("keras_predict", "keras", ("net", "convolution", "pooling", "classes", "training step")),
         ("onnxruntime_session", "onnxruntime", ("layers.0", "MatMul", "Tanh")),
         ("jax_flax", "flax", ("hidden", "scores")),
+        ("fastapi_server", "fastapi", ("GET /digits/{seed}", "load image", "Linear", "awaiting")),
     ],
 )
 def test_an_example_prints_the_tree_of_its_model(

@@ -1,6 +1,7 @@
-"""Profiles from within other tools: trainers, pytest, notebooks and experiment trackers.
+"""Profiles from within other tools: trainers, pytest, notebooks, trackers and ASGI servers.
 
 Each module is public and needs its tool: `lightning`, `huggingface`, `keras` and `accelerate` begin
 and end a profile with a training (training.py does the work), `pytest_plugin` profiles tests,
-`jupyter` cells, and `tracker` hands a trace to MLflow, Weights & Biases or TensorBoard.
+`jupyter` cells, `asgi` requests, and `tracker` hands a trace to MLflow, Weights & Biases or
+TensorBoard.
 """

@@ -54,7 +54,7 @@ class Turns:
         self._original, self._placed = original, run
         events.Handle._run = run
         loop = events._get_running_loop()
-        if isinstance(loop, sys.modules["asyncio.base_events"].BaseEventLoop):
+        if loop is not None and isinstance(loop, sys.modules["asyncio.base_events"].BaseEventLoop):
             log.local.in_turn = log.local.begun_in = True
             loop.call_soon(_nothing)  # the next turn, with which this one has ended
 
