@@ -96,6 +96,9 @@ def test_overhead_of_the_framework_shows_where_it_exceeds_computing() -> None:
     assert "60 operators" in found["evidence"]
     large = [op("aten::linear", op("aten::addmm", own_ns=90_000), own_ns=5_000)]
     assert rules(trace(pipeline("predict", layer("net", "Net", *large, own_ns=10_000)))) == []
+    compiles = pipeline("compile Net.forward", own_ns=200_000)
+    whole = layer("net", "Net", compiles, *large, own_ns=10_000)
+    assert "framework overhead" not in rules(trace(pipeline("predict", whole)))
 
 
 def launching(kernel_ns: int, host_ns: int, *, count: int = 10, **about: Any) -> Node:

@@ -136,10 +136,12 @@ def framework_overhead(case: Case) -> Iterator[Finding]:
     operators = case.is_of(Kind.OP)
     if case.has_device or not operators.any():
         return
-    kinds = (Kind.LAYER, Kind.OP, Kind.CALL)
-    idle = case.is_of(*kinds) & (case.is_of(Kind.LAYER) | dispatching(tree))
+    # A region in a layer is none of its own time: the layer compiles there, say.
+    kinds = (Kind.REGION, Kind.LAYER, Kind.OP, Kind.CALL)
+    inside = case.is_of(Kind.LAYER, Kind.OP, Kind.CALL)
+    idle = inside & (case.is_of(Kind.LAYER) | dispatching(tree))
     spent, reach = case.own(np.flatnonzero(idle), *kinds)
-    computed, _ = case.own(np.flatnonzero(case.is_of(*kinds) & ~idle), *kinds)
+    computed, _ = case.own(np.flatnonzero(inside & ~idle), *kinds)
     if spent <= computed:
         return
     count = int(calls(tree)[operators].sum())
