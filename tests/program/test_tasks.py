@@ -18,7 +18,7 @@ from toy import Toy, ToyModel
 import xsp
 from xsp.testing import FakeClock, only_providers
 
-WAIT_S = 0.02
+SECOND = 1_000_000_000
 
 
 @pytest.fixture
@@ -27,6 +27,14 @@ def model() -> Iterator[ToyModel]:
     toy = Toy(FakeClock())
     with only_providers(toy):
         yield ToyModel(toy)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
+    """A clock that a program advances, in place of the system's."""
+    clock = FakeClock()
+    monkeypatch.setattr("xsp.record.program.log.monotonic_ns", clock.now)
+    return clock
 
 
 def profiled(**options: Any) -> xsp.profile:
@@ -151,50 +159,61 @@ def run(program: Callable[[], Coroutine[Any, Any, None]]) -> xsp.Trace:
     return prof.trace
 
 
-def test_an_await_is_a_wait_and_no_work_of_its_request(model: ToyModel) -> None:
-    async def waiting() -> None:
+def test_an_await_is_a_wait_and_no_work_of_its_request(model: ToyModel, clock: FakeClock) -> None:
+    async def waiting(done: asyncio.Event) -> None:
         with xsp.span("waits"):
-            await asyncio.sleep(WAIT_S)
+            clock.advance(SECOND)
+            await done.wait()
 
-    async def working() -> None:
+    async def working(done: asyncio.Event) -> None:
         with xsp.span("works"):
             await asyncio.sleep(0)
-            time.sleep(WAIT_S)
+            clock.advance(3 * SECOND)
+            done.set()
 
     async def serve() -> None:
-        await asyncio.gather(waiting(), working())
+        done = asyncio.Event()
+        await asyncio.gather(waiting(done), working(done))
 
     trace = run(serve)
-    assert waited(trace, "waits") == pytest.approx(1.0, abs=0.5)
-    assert waited(trace, "works") == pytest.approx(0.0, abs=0.5)
-    assert "% awaiting" in trace.tree()
+    assert waited(trace, "waits") == pytest.approx(0.75, abs=0.01)
+    assert waited(trace, "works") == pytest.approx(0.0, abs=0.01)
+    assert "75 % awaiting" in trace.tree()
 
 
-def test_a_task_in_a_request_works_for_it(model: ToyModel) -> None:
+def test_a_task_in_a_request_works_for_it(model: ToyModel, clock: FakeClock) -> None:
     async def part(number: int) -> None:
         with xsp.span(f"part {number}"):
-            time.sleep(WAIT_S)
+            clock.advance(SECOND)
+            await asyncio.sleep(0)
+            clock.advance(SECOND)
 
     async def serve() -> None:
         with xsp.span("request"):
             await asyncio.gather(part(0), part(1))
 
     trace = run(serve)
-    assert waited(trace, "request") == pytest.approx(0.0, abs=0.4)
-    assert waited(trace, "part 1") == pytest.approx(0.0, abs=0.4)
+    assert waited(trace, "request") == pytest.approx(0.0, abs=0.01)
+    assert waited(trace, "part 0") == pytest.approx(1 / 3, abs=0.01)
 
 
-def test_waits_are_known_of_a_block_inside_a_task_from_its_first_turn_on(model: ToyModel) -> None:
+def test_waits_are_known_of_a_block_inside_a_task_from_its_first_turn_on(
+    model: ToyModel, clock: FakeClock
+) -> None:
     found = []
+
+    async def other() -> None:
+        clock.advance(3 * SECOND)
 
     async def serve() -> None:
         with profiled() as prof, xsp.span("request"):
-            time.sleep(WAIT_S)
-            await asyncio.sleep(3 * WAIT_S)
+            task = asyncio.create_task(other(), context=contextvars.Context())
+            clock.advance(SECOND)
+            await task
         found.append(prof.trace)
 
     asyncio.run(serve())
-    assert waited(found[0], "request") == pytest.approx(0.75, abs=0.3)
+    assert waited(found[0], "request") == pytest.approx(0.75, abs=0.01)
 
 
 def test_without_an_event_loop_nothing_is_said_of_waits(model: ToyModel) -> None:
@@ -304,23 +323,26 @@ def test_a_generator_that_another_thread_resumes_is_nobodys_but_its_own(model: T
     assert {"main": "block", "other": "block"}.items() <= parents(prof.trace).items()
 
 
-def test_self_times_of_tasks_within_tasks_are_those_of_the_clock(model: ToyModel) -> None:
+def test_self_times_of_tasks_within_tasks_are_those_of_the_clock(
+    model: ToyModel, clock: FakeClock
+) -> None:
     async def leaf(number: int) -> None:
         with xsp.span(f"leaf {number}"):
-            await asyncio.sleep(WAIT_S)
+            clock.advance(SECOND)
+            await asyncio.sleep(0)
 
     async def request(number: int) -> None:
         with xsp.span(f"request {number}"):
             await asyncio.gather(leaf(2 * number), leaf(2 * number + 1))
-            time.sleep(WAIT_S)
+            clock.advance(2 * SECOND)
 
     async def serve() -> None:
         await asyncio.gather(request(0), request(1))
 
     trace = run(serve)
     own = dict(trace.spans.select("name", "self_ns").iter_rows())
-    assert own["request 0"] > 0.2e9 * WAIT_S
-    assert sum(own.values()) == pytest.approx(trace.root.latency_ns, rel=0.05)
+    assert own["request 0"] > 0.5 * SECOND
+    assert sum(own.values()) == pytest.approx(trace.root.latency_ns, rel=0.01)
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -71,8 +71,9 @@ def test_compilations_are_parts_and_a_step_that_compiled_again_says_why() -> Non
     assert "first call of Net 2×4" in around(trace, first)
     # Means leave out the step that compiled again.
     [group] = [g for g in trace.metadata["groups"] if g["name"] == "Net 3×4"]
-    assert group["calls"] == 3
-    assert group["most_ns"] < again["latency_ns"]
+    [others] = rows(trace, "Net 3×4")
+    assert (group["calls"], others["attributes"]["calls"]) == (3, 2)
+    assert group["most_ns"] == others["attributes"]["most_ns"]
 
 
 def test_backward_passes_that_are_compiled_later_are_parts_of_the_backward_pass() -> None:
@@ -131,9 +132,11 @@ def test_pytorch_has_no_callback_of_ours_after_a_block() -> None:
 
 def test_advice_says_what_changed_if_much_time_went_to_compiling_again() -> None:
     compiled = torch.compile(Net(), backend="eager", dynamic=False)
-    with torch.no_grad(), profiled() as prof:
-        for size in range(2, 7):
-            compiled(torch.ones(size, 4))
+    with torch.no_grad():
+        compiled(torch.ones(2, 4))
+        with profiled() as prof:
+            for size in range(3, 7):
+                compiled(torch.ones(size, 4))
     [found] = advice(prof.trace).filter(rule="recompilations").iter_rows(named=True)
     assert "4 recompilations took" in found["evidence"]
     assert "size mismatch at index 0. expected 2, actual 3" in found["evidence"]
