@@ -8,6 +8,7 @@ import asyncio
 import tempfile
 import threading
 
+import httpx
 import torch
 from fastapi import FastAPI
 
@@ -32,8 +33,6 @@ async def digit(seed: int) -> int:
 
 async def ask() -> None:
     """Ask the server for eight digits."""
-    import httpx
-
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
         for seed in range(8):
