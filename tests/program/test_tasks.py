@@ -16,6 +16,7 @@ import pytest
 from toy import Toy, ToyModel
 
 import xsp
+from xsp.provider import END, PAUSE
 from xsp.testing import FakeClock, only_providers
 
 SECOND = 1_000_000_000
@@ -343,6 +344,44 @@ def test_self_times_of_tasks_within_tasks_are_those_of_the_clock(
     own = dict(trace.spans.select("name", "self_ns").iter_rows())
     assert own["request 0"] > 0.5 * SECOND
     assert sum(own.values()) == pytest.approx(trace.root.latency_ns, rel=0.01)
+
+
+def test_tasks_have_no_more_of_the_clock_than_the_region_around_them(
+    model: ToyModel, clock: FakeClock
+) -> None:
+    def pause(ns: int) -> None:
+        log = model.toy.log
+        assert log is not None
+        events = log.local.log.append
+        for code in (PAUSE, END):
+            events(code)
+            events(clock.now())
+            clock.advance(ns if code == PAUSE else 0)
+
+    async def short(done: asyncio.Event) -> None:
+        with xsp.span("task"):
+            await done.wait()
+
+    async def long(done: asyncio.Event) -> None:
+        with xsp.span("task"):
+            clock.advance(3 * SECOND)
+            done.set()
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            pause(5 * SECOND)  # when the others have ended
+            clock.advance(SECOND)
+
+    async def serve() -> None:
+        done = asyncio.Event()
+        with xsp.span("around"):
+            await asyncio.gather(short(done), short(done), long(done))
+
+    with profiled() as prof:
+        asyncio.run(serve())
+    prof.trace.check()
+    latency = dict(prof.trace.spans.select("name", "latency_ns").iter_rows())
+    assert latency["around"] == pytest.approx(4 * SECOND, rel=0.01)
+    assert latency["task"] == pytest.approx(10 * SECOND, rel=0.01)
 
 
 @pytest.mark.parametrize("shared", [True, False])

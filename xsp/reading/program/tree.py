@@ -450,8 +450,7 @@ def within_parents(rows: Rows) -> None:
     count = len(rows)
     clock, beside = of_clock(rows), _beside(rows)
     at_once = clock < 1.0
-    for row in np.flatnonzero(~beside).tolist():  # parents before children
-        clock[row] = min(clock[row], clock[rows.parent[row]])
+    _share_clock(rows, clock, ~beside)
     rows.busy_ns = np.where(clock < 1.0, rows.total_ns * clock, rows.busy_ns)
     part = clock / clock[rows.parent]
     # Of calls that ran at once each has its own reading.
@@ -472,6 +471,35 @@ def within_parents(rows: Rows) -> None:
                 guessed, factor = mine, whole / own
             rows.total_ns[guessed] *= factor
             rows.busy_ns[guessed] *= factor
+
+
+def _share_clock(rows: Rows, clock: Floats, own: Bools) -> None:
+    """Give no row more of the clock than the row around it, nor all rows in one together.
+
+    What xsp added is subtracted from each of several that ran at once, and once from what is
+    around them: so they may have more of the clock than that.
+
+    Args:
+        rows: The rows.
+        clock: Their parts of the clock, which are changed.
+        own: Which rows are on the thread of the row around them.
+    """
+    if not (clock < 1.0).any():
+        return
+    at_once, inside = clock < 1.0, np.flatnonzero(own)
+    order = inside[np.argsort(rows.parent[inside], kind="stable")]
+    starts = np.flatnonzero(np.diff(rows.parent[order], prepend=-1))
+    for mine in np.split(order, starts[1:]):  # parents before children
+        around = int(rows.parent[mine[0]])
+        clock[mine] = np.minimum(clock[mine], clock[around])
+        crowd = mine[at_once[mine]]
+        if at_once[around] or not len(crowd):
+            continue
+        whole = float(rows.total_ns[around] * clock[around])
+        taken, theirs = (float(rows.total_ns[each] @ clock[each]) for each in (mine, crowd))
+        if taken > whole:
+            clock[crowd] *= max(whole - taken + theirs, 0.0) / theirs
+            clock[crowd] = np.maximum(clock[crowd], 1e-9)
 
 
 def self_times(rows: Rows) -> Floats:
