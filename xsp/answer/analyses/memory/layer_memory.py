@@ -19,7 +19,8 @@ _COLUMNS = {
     "layer": "Dotted path of the module, or the layer's name where it has none.",
     "type": "Class of the module.",
     "calls": "How often it was called.",
-    "parameter_bytes": "Its parameters, without those of the modules called in it.",
+    "parameter_bytes": "Its parameters, without those of modules called in it, or tied to others.",
+    "shared_parameter_bytes": "Tied to those of a module before it, which counts them.",
     "buffer_bytes": "Its buffers, without those of the modules called in it.",
     "allocated_bytes": "Allocated in it, without what layers inside allocated.",
     "kept_bytes": "What it left behind, with all inside: activations; negative if it freed more.",
@@ -48,13 +49,20 @@ def layer_memory(trace: Trace) -> pl.DataFrame:
         type=tree.attribute("module_class")[rows],
         calls=pl.Series(calls(tree)[rows]),
     )
+    shared = tree.attribute("shared_parameter_bytes", pl.Int64)
     sizes = pl.DataFrame(
-        [_own_size(tree, name)[rows] for name in ("parameter_bytes", "buffer_bytes")]
+        {
+            "parameter_bytes": _own_size(
+                tree, tree.attribute("parameter_bytes", pl.Int64) - shared.fill_null(0)
+            )[rows],
+            "shared_parameter_bytes": _own_size(tree, shared)[rows],
+            "buffer_bytes": _own_size(tree, tree.attribute("buffer_bytes", pl.Int64))[rows],
+        }
     )
     frame = pl.concat([frame, sizes, _memory(tree)[rows]], how="horizontal")
     summed = ("allocated_bytes", "kept_bytes")
     known = [pl.when(pl.col(name).count() > 0).then(pl.sum(name)).alias(name) for name in summed]
-    largest = pl.max("parameter_bytes", "buffer_bytes", "peak_bytes")
+    largest = pl.max("parameter_bytes", "shared_parameter_bytes", "buffer_bytes", "peak_bytes")
     often = pl.col(summed) * pl.col("calls")
     return (
         frame.with_columns(often)
@@ -64,9 +72,9 @@ def layer_memory(trace: Trace) -> pl.DataFrame:
     )
 
 
-def _own_size(tree: Tree, name: str) -> pl.Series:
+def _own_size(tree: Tree, size: pl.Series) -> pl.Series:
     """Return a size of modules less that of the modules called in them, each of these once."""
-    size, layers = tree.attribute(name, pl.Int64), tree.is_of(Kind.LAYER)
+    layers = tree.is_of(Kind.LAYER)
     above = tree.nearest(layers)
     inside = pl.DataFrame(
         {"above": above, "path": tree.attribute("module_path"), "size": size}
@@ -74,7 +82,7 @@ def _own_size(tree: Tree, name: str) -> pl.Series:
     once = inside.unique(["above", "path"])
     taken = np.zeros(len(layers), dtype=np.int64)
     np.add.at(taken, once["above"].to_numpy(), once["size"].to_numpy())
-    return (size - pl.Series(taken)).clip(lower_bound=0).alias(name)
+    return (size - pl.Series(taken)).clip(lower_bound=0)
 
 
 def _memory(tree: Tree) -> pl.DataFrame:

@@ -14,7 +14,7 @@ _COLUMNS = MEANINGS | {
     "device_pct": "Time in which devices worked, of the latency; over 100 where they end after it.",
     "layers": "How many layers a step calls.",
     "kernels": "How many kernels a step runs on devices.",
-    "parameter_bytes": "Size of the parameters of the outermost layers.",
+    "parameter_bytes": "Size of the parameters of the outermost layers, tied ones once.",
     "peak_bytes": "Most memory held at one time in a step or outermost layer, above its start.",
     "runs": "How many steps the latency rests on.",
 }
@@ -63,7 +63,8 @@ def _contents(tree: Tree, first: pl.Series) -> pl.DataFrame:
             "outermost": layers & (tree.nearest(layers) < 0),
             "region": tree.is_of(Kind.REGION),
             "name": tree.spans["name"],
-            "parameter_bytes": tree.attribute("parameter_bytes", pl.Int64),
+            "parameter_bytes": tree.attribute("parameter_bytes", pl.Int64)
+            - tree.attribute("shared_parameter_bytes", pl.Int64).fill_null(0),
             "peak_bytes": tree.attribute("peak_bytes", pl.Int64),
         }
     )

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from xsp.text import counted
 from xsp_levels.framework.keras import layer_tree
 from xsp_levels.framework.torch.module.graph import Graph, GraphCall, is_graph
+from xsp_levels.framework.torch.module.size import Sizes, address
 from xsp_levels.framework.torch.module.source_line import Place
 
 Integers = npt.NDArray[np.int64]
@@ -80,6 +81,8 @@ class ModuleFacts:
         type_name: The class with the name of the module it is from.
         framework: `keras` for a layer of Keras's on PyTorch; null for a module of PyTorch's own.
         name: Name of such a layer where it is called outermost.
+        shared_parameter_bytes: Parameters that a module before it, outside of it, holds as well.
+        frozen_parameter_bytes: Parameters that need no gradient.
         function: Whether the module stands for a function that torch.compile made.
     """
 
@@ -88,6 +91,8 @@ class ModuleFacts:
     parameters: bool
     parameter_bytes: int
     buffer_bytes: int
+    shared_parameter_bytes: int | None = None
+    frozen_parameter_bytes: int | None = None
     framework: str | None = None
     name: str | None = None
     function: bool = False
@@ -152,10 +157,10 @@ def layer_records(
         for code in np.unique(thread.outermost * len(modules) + thread.module)
     }
     homes, nested = _homes(pairs, modules)
-    sizes: dict[int, _Sizes] = {}
     graphs = {i: graph_of(each) for i, each in modules.items()} if graph_of else {}
     detail = any(raw.notes for raw in threads)
     roots = [modules[root] for root in sorted({root for root, _ in pairs} - nested)]
+    sizes = Sizes((*roots, *modules.values()))
     return LayerRecords(
         threads=calls,
         modules=tuple(_facts(module, sizes) for module in modules.values()),
@@ -248,13 +253,13 @@ def _owners(roots: Iterable[Any]) -> dict[int, tuple[str, ...]]:
     for root in roots:
         for path, tensors in _holders(root):
             for tensor in tensors:
-                if address := _address(tensor):
-                    owners.setdefault(address, set()).add(path)
-                    held.setdefault(address, set()).add(id(tensor))
+                if at := address(tensor):
+                    owners.setdefault(at, set()).add(path)
+                    held.setdefault(at, set()).add(id(tensor))
     return {
-        address: tuple(sorted(paths))
-        for address, paths in owners.items()
-        if len(paths) == 1 or len(held[address]) == 1
+        at: tuple(sorted(paths))
+        for at, paths in owners.items()
+        if len(paths) == 1 or len(held[at]) == 1
     }
 
 
@@ -267,17 +272,7 @@ def _holders(root: Any) -> Iterator[tuple[str, list[Any]]]:
         yield path, [*module._parameters.values(), *module._buffers.values()]
 
 
-def _address(tensor: Any) -> int:
-    try:
-        return 0 if tensor is None else int(tensor.untyped_storage().data_ptr())
-    except (RuntimeError, NotImplementedError, ValueError):  # no storage of its own, or not yet
-        return 0
-
-
-_Sizes = tuple[dict[int, Any], dict[int, Any]]
-
-
-def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
+def _facts(module: Any, sizes: Sizes) -> ModuleFacts:
     if layer_tree.is_layer(module):
         known = layer_tree.facts(module, {})
         return ModuleFacts(
@@ -289,39 +284,18 @@ def _facts(module: Any, sizes: dict[int, _Sizes]) -> ModuleFacts:
             framework="keras",
             name=layer_tree.root_name(module),
         )
-    parameters, buffers = _tensors(module, sizes)
     kind = type(module)
+    found = sizes.of(module)
     return ModuleFacts(
         class_name=class_name(module),
         type_name=f"{kind.__module__}.{kind.__qualname__}",
-        parameters=bool(parameters),
-        parameter_bytes=sum(map(_bytes, parameters.values())),
-        buffer_bytes=sum(map(_bytes, buffers.values())),
+        parameters=found.parameters,
+        parameter_bytes=found.parameter_bytes,
+        buffer_bytes=found.buffer_bytes,
+        shared_parameter_bytes=found.shared_parameter_bytes,
+        frozen_parameter_bytes=found.frozen_parameter_bytes,
         function=is_function(module),
     )
-
-
-def _tensors(module: Any, sizes: dict[int, _Sizes]) -> _Sizes:
-    if id(module) in sizes:
-        return sizes[id(module)]
-    parameters, buffers = (
-        {id(tensor): tensor for tensor in tensors.values() if tensor is not None}
-        for tensors in (module._parameters, module._buffers)
-    )
-    own = parameters, buffers
-    sizes[id(module)] = own
-    for child in module._modules.values():
-        if child is not None:
-            for mine, inner in zip(own, _tensors(child, sizes), strict=True):
-                mine.update(inner)
-    return own
-
-
-def _bytes(tensor: Any) -> int:
-    try:
-        return int(tensor.nbytes)
-    except (RuntimeError, ValueError):  # a lazy module's parameter that has no shape yet
-        return 0
 
 
 def _unseen(modules: Collection[Any], roots: Iterable[Any]) -> Iterator[str]:

@@ -120,5 +120,9 @@ def _modules(records: LayerRecords) -> pl.DataFrame:
             "attr.phase": ["forward"] * len(names),
             "attr.parameter_bytes": [fact.parameter_bytes for fact in facts],
             "attr.buffer_bytes": [fact.buffer_bytes for fact in facts],
+            **{
+                f"attr.{name}": pl.Series([getattr(fact, name) for fact in facts], dtype=pl.Int64)
+                for name in ("shared_parameter_bytes", "frozen_parameter_bytes")
+            },
         }
     )
