@@ -157,6 +157,26 @@ def _attention_by_token_backward(given: Shapes, results: Shapes) -> int:
     return _attention_backward([_heads_first(shape) for shape in given[:4]], results)
 
 
+def _recurrent(given: Shapes, results: Shapes) -> int:
+    """Each token is multiplied by all matrices once; the state of cuDNN's has three axes."""
+    matrices = [shape for shape in given[1:] if len(shape) == 2]
+    return 2 * math.prod(given[0][:-1]) * sum(map(math.prod, matrices))
+
+
+def _recurrent_layer(given: Shapes, results: Shapes) -> int:
+    """As oneDNN takes tensors: the matrices are the second and the third."""
+    return _recurrent(given[:3], results)
+
+
+def _recurrent_backward(given: Shapes, results: Shapes) -> int:
+    """Gradients of the matrices, and of what was multiplied by them."""
+    return 2 * _recurrent(given, results)
+
+
+def _recurrent_layer_backward(given: Shapes, results: Shapes) -> int:
+    return 2 * _recurrent_layer(given, results)
+
+
 def _scores(query: Shape, key: Shape, inner: int) -> int:
     return 2 * math.prod(query[:-1]) * key[-2] * inner
 
@@ -206,6 +226,12 @@ FORMULAS: Mapping[str, _Formula] = {
     **dict.fromkeys(_ATTENTIONS, _attention),
     **{f"{name}_backward": _attention_backward for name in _ATTENTIONS},
     **dict.fromkeys(_INNER_ATTENTIONS, _attention_by_token),
+    "aten::mkldnn_rnn_layer": _recurrent_layer,
+    "aten::mkldnn_rnn_layer_backward": _recurrent_layer_backward,
+    **dict.fromkeys(("aten::_cudnn_rnn", "aten::miopen_rnn"), _recurrent),
+    **dict.fromkeys(
+        ("aten::_cudnn_rnn_backward", "aten::miopen_rnn_backward"), _recurrent_backward
+    ),
     **{
         name.replace("forward", "backward"): _attention_by_token_backward
         for name in _INNER_ATTENTIONS

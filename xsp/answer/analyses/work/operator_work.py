@@ -117,7 +117,9 @@ def _results(
                 seen = [batch, channels, kept_bytes // point]
             return [] if seen is None else [seen]
         if operator == "aten::convolution_backward":
-            without = kept_bytes is not None and 0 < kept_bytes < given[1].bytes
+            # The gradient of the input is left out where nobody needs it.
+            both = given[1].bytes + given[2].bytes
+            without = kept_bytes is not None and 0 < kept_bytes < both
             return shapes[2:3] if without else shapes[1:3]
         if operator in FORMULAS:
             return results_of(operator, shapes)

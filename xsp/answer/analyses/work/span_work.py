@@ -130,7 +130,13 @@ def _operators(tree: Tree) -> pl.DataFrame:
     rows = tree.rows(Kind.OP)
     found = spread(tree.spans.height, rows, each(_asked(tree, rows), _operator_work))
     told = tree.attribute("flops", pl.Int64).set(pl.Series(~tree.is_of(Kind.OP)), None)
-    found = found.with_columns(flops=pl.coalesce(told, found["flops"]))
+    # What a formula of the user's says of his operator holds for all that the operator calls.
+    own = told.is_not_null() & tree.spans["name"].str.contains("::")
+    own &= ~tree.spans["name"].str.starts_with("aten::")
+    within = pl.Series(tree.nearest(own.to_numpy()) >= 0)
+    found = found.with_columns(
+        flops=pl.when(within).then(0).otherwise(pl.coalesce(told, found["flops"]))
+    )
     computing = (found["flops"].fill_null(0) > 0).to_numpy()
     acting = tree.is_of(Kind.OP) & ~tree.spans["name"].is_in(list(IDLE)).to_numpy()
     calling = acting & np.where(computing, around(tree, computing), around(tree, acting))

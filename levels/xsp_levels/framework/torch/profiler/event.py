@@ -17,6 +17,7 @@ import polars as pl
 
 from xsp.errors import ProviderError
 from xsp.garbage import uncollected
+from xsp_levels.framework.torch.profiler.flop import UNKNOWN, Formulas
 from xsp_levels.framework.torch.profiler.operand import NO_OPERANDS, Operands, operands
 from xsp_levels.native.alignment import PREFIX, REPEATS, AnchorEvents, AnchorReading
 
@@ -30,6 +31,7 @@ _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
     "device_resource_id",
 )
+_FLOPS = "flops"  # by formulas of the user's
 _NO_OPERATOR = re.compile(r"\[memory\]$|cu(da)?[A-Z]\w+$")
 
 
@@ -43,8 +45,9 @@ class PlainEvents:
         operands: What was given to an event's operator, once for all events that were given
             the like.
         indices: `[n, 3]`: name, activity and operands of each event.
-        numbers: `[n, 7]`: start and duration in ns, thread, sequence number, forward
-            thread, bytes and the kernel's number of the thread of each event.
+        numbers: `[n, 8]`: start and duration in ns, thread, sequence number, forward
+            thread, bytes, the kernel's number of the thread, and the operations of each event.
+        broken: Sentences about formulas of the user's that failed.
     """
 
     names: tuple[str, ...]
@@ -52,6 +55,7 @@ class PlainEvents:
     operands: tuple[Operands, ...]
     indices: Integers
     numbers: Integers
+    broken: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Return how many events there are."""
@@ -59,7 +63,7 @@ class PlainEvents:
 
     def of(self, number: str) -> Integers:
         """Return a number of each event, as Kineto's events name it: `start_ns` and so on."""
-        column: Integers = self.numbers[:, _NUMBERS.index(number)]
+        column: Integers = self.numbers[:, (*_NUMBERS, _FLOPS).index(number)]
         return column
 
     def by_name(self, say: Callable[[str], H], dtype: Any) -> pl.Series:
@@ -114,10 +118,15 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
         at = [at for at, nbytes in enumerate(_asked(events, "nbytes")) if not nbytes]
         kinds, index = _distinct(operands(results, [events[i] for i in at], addresses))
         given, indices[at, 2] = (NO_OPERANDS, *kinds), np.array(index) + 1
-    numbers = np.empty((len(events), len(_NUMBERS)), np.int64)
+    numbers = np.full((len(events), len(_NUMBERS) + 1), UNKNOWN, np.int64)
     for column, which in enumerate(_NUMBERS):
         numbers[:, column] = np.fromiter(_asked(events, which), np.int64, len(events))
-    return PlainEvents(names, activities, given, indices, numbers)
+    formulas = Formulas(names if detail else ())
+    if formulas.names:
+        for at, number in enumerate(name):
+            if names[number] in formulas.names:
+                numbers[at, -1] = formulas.flops(events[at])
+    return PlainEvents(names, activities, given, indices, numbers, tuple(formulas.broken))
 
 
 def _asked(events: Sequence[Any], which: str) -> Iterator[Any]:

@@ -172,6 +172,8 @@ class OperatorRecorder:
                 events = plain_events(results, detail=self._detail, addresses=addresses)
             except Exception as error:  # noqa: BLE001  other recorders have records, too
                 self._warnings[f"operators were not recorded: {error}"] = None
+        if events is not None:
+            self._warnings |= dict.fromkeys(events.broken)
         names = events.names if events is not None else ()
         fused = {name: found for name in names if (found := source_operators(name)) is not None}
         return OperatorRecords(
@@ -258,6 +260,8 @@ def operator_rows(
         columns["attr.source_ops"] = operators.by_name(records.fused.get, pl.String)
     if records.detail:
         columns |= operand_columns(operators.given(), modules or {})
+        flops = pl.Series(operators.of("flops"))
+        columns["attr.flops"] = flops.set(flops < 0, None)
         memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)
