@@ -10,9 +10,9 @@ import polars as pl
 from xsp.answer.analyses.kept import once_per_trace
 from xsp.answer.analyses.kernel.kernel import WORK, Mask, aggregated, in_kernels, kernels_of
 from xsp.answer.analyses.layer_type import layer_types
-from xsp.answer.analyses.total import joined
+from xsp.answer.analyses.total import joined, whole_total
 from xsp.answer.analyses.tree import Tree
-from xsp.answer.analyses.work import work_of
+from xsp.answer.analyses.work import unknown_calls, work_of
 from xsp.level import Kind
 from xsp.matching import Ints
 
@@ -68,8 +68,9 @@ def kernels_by_layer(tree: Tree) -> pl.DataFrame:
 
 
 def done_by_layer(tree: Tree, among: Mask) -> pl.DataFrame:
-    """Return the work of some spans summed up by the innermost layer: `row`, `WORK`, `work_source`.
+    """Return the work of some spans summed up by the innermost layer.
 
+    Columns are `row`, `WORK`, `unknown_operators` and `work_source`.
     Sums are of what is known, and null where that is 0 and something is not known.
     """
     source = pl.when(pl.any_horizontal(pl.col(*WORK) > 0)).then("work_source")
@@ -77,10 +78,14 @@ def done_by_layer(tree: Tree, among: Mask) -> pl.DataFrame:
     working = tree.is_of(Kind.OP) | work_of(tree)["work_source"].is_not_null().to_numpy()
     return (
         work_of(tree)
-        .with_columns(row=pl.Series(tree.nearest(tree.is_of(Kind.LAYER))))
+        .with_columns(unknown_calls(tree), row=pl.Series(tree.nearest(tree.is_of(Kind.LAYER))))
         .filter(pl.Series(among & working) & (pl.col("row") >= 0))
         .group_by("row", maintain_order=True)
-        .agg(*(known_sum(name) for name in WORK), work_source=joined(source))
+        .agg(
+            *(known_sum(name) for name in WORK),
+            whole_total("unknown_operators"),
+            work_source=joined(source),
+        )
     )
 
 

@@ -8,6 +8,7 @@ import polars as pl
 from xsp.answer.analyses.contract import Need, analysis
 from xsp.answer.analyses.kernel.kernel_information import SOURCE_COLUMN, WORK_COLUMNS
 from xsp.answer.analyses.kernel.layer import LAYER_COLUMNS, done_by_layer, layer_frame
+from xsp.answer.analyses.owned_work import MEANINGS
 from xsp.answer.analyses.tree import Tree
 from xsp.trace import Trace
 
@@ -16,6 +17,7 @@ _COLUMNS = {
     **WORK_COLUMNS,
     "flops_pct": "Operations as a share of those of all layers.",
     "bytes_pct": "Bytes read and written as a share of those of all layers.",
+    "unknown_operators": MEANINGS["unknown_operators"],
     **SOURCE_COLUMN,
 }
 

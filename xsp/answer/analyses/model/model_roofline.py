@@ -13,6 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.answer.analyses.contract import analysis
+from xsp.answer.analyses.kernel.kernel import kernels_of
+from xsp.answer.analyses.kernel.kernel_by_name import KNOWN_COLUMN, known_pct
 from xsp.answer.analyses.model.evaluation import MEANINGS, inside, step_rows
 from xsp.answer.analyses.owned_work import MEANINGS as WORK
 from xsp.answer.analyses.owned_work import work_by_owner
@@ -31,6 +33,7 @@ _COLUMNS = {name: MEANINGS[name] for name in ("model", "settings", "batch", *_LA
     "kernel_high_ns": "Upper end of its 95 % interval.",
     "kernel_pct": "This sum as a share of the latency; more than 100 where some ran side by side.",
     **WORK,
+    **KNOWN_COLUMN,
     "flops_per_byte": "Arithmetic intensity: operations per byte read or written.",
     "flops_per_s": "Operations per second of `kernel_ns`.",
     "flops_low_per_s": "Lower end of its 95 % interval.",
@@ -83,6 +86,7 @@ def _together(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
     sums = (
         _times(tree, owner)
         .join(work_by_owner(tree, owner), on="owner", how="full", coalesce=True)
+        .join(_known(tree, owner), on="owner", how="left")
         .with_columns(pl.col("owner").replace_strict(numbers, return_dtype=pl.Int64))
     )
     calls = tree.attribute("calls", pl.Int64).fill_null(1)
@@ -102,12 +106,24 @@ def _together(trace: Trace, rows: pl.DataFrame) -> pl.DataFrame:
             pl.when(pl.col(name) > 0).then(pl.col(name)) // pl.col("calls")
             for name in ("flops", *_BYTES)
         )
+        .with_columns(pl.col("unknown_operators") // pl.col("calls"))
         .with_columns(
             peak_flops_per_s=pl.lit(roof and roof.flops_per_s, dtype=pl.Float64),
             peak_bytes_per_s=pl.lit(roof and roof.bytes_per_s, dtype=pl.Float64),
             ideal_flops_per_byte=pl.lit(roof and roof.ideal_flops_per_byte, dtype=pl.Float64),
             roof_source=pl.lit(roof and roof.source, dtype=pl.String),
         )
+    )
+
+
+def _known(tree: Tree, owner: Ints) -> pl.DataFrame:
+    """Return per owner for which share of its kernels' time the operations are known."""
+    kernels = kernels_of(tree)
+    return (
+        kernels.with_columns(pl.Series("owner", owner[kernels["row"].to_numpy()]))
+        .group_by("owner")
+        .agg(pl.sum("covered_ns", "latency_ns"))
+        .select("owner", known_pct=known_pct())
     )
 
 

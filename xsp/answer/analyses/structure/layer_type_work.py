@@ -25,6 +25,7 @@ _COLUMNS = {
     "flops_per_s": "These by the self time.",
     "read_bytes": MEANINGS["read_bytes"],
     "write_bytes": MEANINGS["write_bytes"],
+    "unknown_operators": MEANINGS["unknown_operators"],
     "work_source": MEANINGS["work_source"],
     "classes": "Classes of these layers, or names of the operators, most frequent first.",
 }

@@ -7,6 +7,21 @@ graph_formula.py). `roof_of` (roof.py) knows devices by name
 """
 
 from xsp.answer.analyses.work.roof import Roof, roof_of, with_peak
-from xsp.answer.analyses.work.span_work import around, dispatching, subtree_sum, work_of
+from xsp.answer.analyses.work.span_work import (
+    around,
+    dispatching,
+    subtree_sum,
+    unknown_calls,
+    work_of,
+)
 
-__all__ = ["Roof", "around", "dispatching", "roof_of", "subtree_sum", "with_peak", "work_of"]
+__all__ = [
+    "Roof",
+    "around",
+    "dispatching",
+    "roof_of",
+    "subtree_sum",
+    "unknown_calls",
+    "with_peak",
+    "work_of",
+]

@@ -74,6 +74,16 @@ def work_of(tree: Tree) -> pl.DataFrame:
     return work.with_columns(pl.col(name) * calls for name in NUMBERS)
 
 
+def unknown_calls(tree: Tree) -> pl.Series:
+    """Count the calls of operators whose operations nothing tells; null without operators."""
+    operators, known = tree.is_of(Kind.OP), work_of(tree)["flops"].is_not_null().to_numpy()
+    below = around(tree, known & ~operators)  # a device or library counted
+    calls = tree.attribute("calls", pl.Int64).fill_null(1)
+    counted = calls * pl.Series(operators & ~known & ~below)
+    recorded = pl.Series(np.full(len(known), operators.any()))
+    return counted.set(~recorded, None).alias("unknown_operators")
+
+
 def subtree_sum(tree: Tree, values: Floats) -> Floats:
     """Return of each span the sum of its own value and of those of all spans inside.
 

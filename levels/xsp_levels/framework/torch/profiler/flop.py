@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from xsp.text import element_type
@@ -78,6 +79,6 @@ def _flops(operator: Any, formula: Any, given: Sequence[tuple[str, Any, Any]]) -
     # A mode of the user's would see this call, and so would an implementation with side effects.
     registered = torch._C._dispatch_has_kernel_for_dispatch_key(overload.name(), "Meta")
     if registered and not torch._C._len_torch_dispatch_stack():
-        with torch.no_grad():
+        with torch.no_grad(), suppress(RuntimeError, NotImplementedError):  # it may lack a fake
             out = overload(*args, **kwargs)
     return int(formula(*args, **kwargs, out_val=out))
