@@ -39,6 +39,32 @@ def depths(parent: Ints) -> Ints:
     return depth
 
 
+def numbered(*columns: Ints) -> tuple[Ints, Ints]:
+    """Number the rows of some columns, equal rows alike, in the order of their values.
+
+    It is quicker than `np.unique` where few rows differ, and needs no copy of the table.
+
+    Args:
+        columns: Of one length each.
+
+    Returns:
+        The first row of each number, and the number of each row.
+
+    >>> numbered(np.array([5, 3, 5, 3]), np.array([1, 2, 1, 1]))
+    (array([3, 1, 0]), array([2, 1, 2, 0]))
+    """
+    number = np.zeros(len(columns[0]), np.int64)
+    count = 1
+    for column in columns:
+        values = np.unique(column)
+        number = number * len(values) + np.searchsorted(values, column)
+        kept = np.unique(number)
+        number, count = np.searchsorted(kept, number), len(kept)
+    first = np.zeros(count if len(number) else 0, np.int64)
+    first[number[::-1]] = np.arange(len(number))[::-1]
+    return first, number
+
+
 def generations(parent: Ints) -> Iterator[Ints]:
     """Yield the rows of depth 0, of depth 1, and so on, each in their given order."""
     depth = depths(parent)

@@ -106,6 +106,8 @@ def forest_of(record: ProgramRecord) -> Forest:
         begin=np.clip(regions.begin, record.begin_ns, record.end_ns),
         end=np.clip(regions.end, record.begin_ns, record.end_ns),
     )
+    waited = awaiting_ns(read, log.regions, regions)
+    del read  # of a long program each copy takes as much memory as the log, or more
     stated = np.array([facts.stated for facts in log.regions], dtype=bool)
     by_hand = any(facts.marked for facts in log.regions)
     # Regions that are blocks which ran unprofiled in a task, and those in them.
@@ -122,8 +124,17 @@ def forest_of(record: ProgramRecord) -> Forest:
     steps = steps_of(sought, log.calls, stretch)
     steps = with_regions(steps, regions, stated)
     pauses = items.take(items.kind == PAUSE)
-    waited = awaiting_ns(read, log.regions, regions)
-    return _placed(record, (kept, pauses), steps, (regions, stated, told), waited)
+    del items
+    forest = _placed(record, (kept, pauses), steps, (regions, stated, told), waited)
+    del kept, sought
+    outs = [w.begin_ns for w in record.windows if w.records is Records.OUT]
+    forest = _with_iterations(_with_twins(forest, record), np.array(outs, dtype=np.int64))
+    forest = _sorted(forest)
+    forest.call = _calls(forest)
+    begins = np.array([window.begin_ns for window in record.windows], dtype=np.int64)
+    forest.window = np.searchsorted(begins, forest.items.begin, side="right") - 1
+    forest.weight = _weights(forest, record)
+    return forest
 
 
 def _stretches(items: Items, record: ProgramRecord) -> tuple[Bools, Ints]:
@@ -167,7 +178,7 @@ def _placed(
     regions_told: tuple[RegionTimes, Bools, Bools],
     waited: Floats,
 ) -> Forest:
-    """Return the forest of items, steps and regions, nested by time and by context.
+    """Return the items, steps and regions, nested by time and by context, in no order.
 
     Args:
         record: What was recorded.
@@ -197,19 +208,11 @@ def _placed(
     parent[0] = -1
     none = np.full(len(items), -1, np.int64)
     step_numbers = np.where(items.kind == STEP, items.number, -1)
-    forest = Forest(
-        items, parent, part, steps, step_numbers, alone, none.copy(), none.copy(),
+    return Forest(
+        items, parent, part, steps, step_numbers, alone, none, none,
         np.zeros(0), np.zeros(0), np.zeros(0), np.ones(len(items)), Costs(), regions, pauses,
         waited,
     )  # fmt: skip
-    outs = [w.begin_ns for w in record.windows if w.records is Records.OUT]
-    forest = _with_iterations(_with_twins(forest, record), np.array(outs, dtype=np.int64))
-    forest = _sorted(forest)
-    forest.call = _calls(forest)
-    begins = np.array([window.begin_ns for window in record.windows], dtype=np.int64)
-    forest.window = np.searchsorted(begins, forest.items.begin, side="right") - 1
-    forest.weight = _weights(forest, record)
-    return forest
 
 
 def _interval(kind: int, number: object, begin: object, end: object, thread: object) -> Items:

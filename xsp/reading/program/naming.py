@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp.level import Kind
+from xsp.matching import numbered
 from xsp.provider import BACKWARD, CALL, LAYER, OPTIMIZER, PART, REGION, CallFacts, NamedLayer
 from xsp.reading.program.events import ITERATION, ROOT, STEP, TWIN
 from xsp.reading.program.forest import Forest
@@ -158,26 +159,27 @@ def _groups(forest: Forest, record: ProgramRecord, inside: Bools) -> tuple[list[
     else:
         columns += [np.zeros(len(at), np.int64)] * 4
     names = ["", *(facts.name for facts in record.log.regions)]
-    numbered: dict[str, int] = {}
+    by_name: dict[str, int] = {}
     is_marked = columns[0] == REGION
     columns[1] = np.array(
         [
-            numbered.setdefault(names[n], len(numbered)) if m else n
+            by_name.setdefault(names[n], len(by_name)) if m else n
             for n, m in zip(columns[1].tolist(), is_marked.tolist(), strict=True)
         ],
         dtype=np.int64,
     )
-    table = np.stack(columns, axis=1)
-    unlike, first, of, count = np.unique(
-        table, axis=0, return_index=True, return_inverse=True, return_counts=True
-    )
+    first, of = numbered(*columns)
+    count = np.bincount(of)
     order = np.argsort(first)
-    members = [_member(unlike[n].tolist(), list(numbered), calls) for n in order.tolist()]
+    members = [
+        _member([int(column[first[n]]) for column in columns], list(by_name), calls)
+        for n in order.tolist()
+    ]
     groups, group_of = groups_of(members, count[order].tolist(), paths)
     rank = np.empty(len(order), np.int64)
     rank[order] = np.array(group_of, dtype=np.int64)
     group = np.full(len(items), -1)
-    group[at] = rank[of.ravel()]
+    group[at] = rank[of]
     return groups, group
 
 
@@ -274,14 +276,12 @@ def _name_layers(forest: Forest, record: ProgramRecord, labels: _Labels, of: Int
     deaths: defaultdict[int, list[int]] = defaultdict(list)
     for ident, time in record.log.deaths:
         deaths[ident].append(time)
-    pairs, which = np.unique(
-        np.stack([owner, items.number[layers], number]), axis=1, return_inverse=True
-    )
-    which = which.ravel()
-    for at in range(pairs.shape[1]):
-        own, ident, called = pairs[:, at].tolist()
+    first, which = numbered(owner, items.number[layers], number)
+    order = np.argsort(which, kind="stable")
+    places = np.split(layers[order], np.cumsum(np.bincount(which))[:-1])
+    for at, chosen in zip(first.tolist(), places, strict=True):
+        own, ident, called = int(owner[at]), int(items.number[layers[at]]), int(number[at])
         prefix = base[called] if called >= 0 else ""
-        chosen = layers[which == at]
         known = _known(record, own, ident, called)
         for layer, inside in _by_time(known, deaths.get(ident, ()), items.begin[chosen]):
             of[chosen[inside]] = _layer_label(labels, layer, own, prefix)

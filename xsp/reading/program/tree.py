@@ -20,7 +20,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from xsp.level import Kind
-from xsp.matching import covered
+from xsp.matching import covered, numbered
 from xsp.provider import REGION
 from xsp.reading.program.cost import DEEP_ERROR
 from xsp.reading.program.forest import Forest
@@ -187,8 +187,7 @@ def _aggregate(
     for items in forest.levels:
         above = of_item[forest.parent[items]] if offset else np.full(len(items), -1)
         own = _with_few_names(above, label[items].copy(), labels)
-        key = above * (len(labels) + 1) + own
-        _, first, of = np.unique(key, return_index=True, return_inverse=True)
+        first, of = numbered(above, own)
         by_time = np.argsort(first)
         rank = np.empty(len(first), np.int64)
         rank[by_time] = np.arange(len(first))
@@ -201,13 +200,12 @@ def _aggregate(
 
 def _with_few_names(above: Ints, own: Ints, labels: Sequence[Label]) -> Ints:
     """Return labels; those beyond the first 500 below one row become `further parts`."""
-    pairs, first = np.unique(np.stack([above, own]), axis=1, return_index=True)
-    if pairs.shape[1] <= _MOST_NAMES:
+    first, _ = numbered(above, own)
+    if len(first) <= _MOST_NAMES:
         return own
-    order = np.argsort(first)
     rank: dict[int, int] = {}
-    for at in order.tolist():
-        around, what = int(pairs[0, at]), int(pairs[1, at])
+    for at in np.sort(first).tolist():
+        around, what = int(above[at]), int(own[at])
         rank[around] = rank.get(around, 0) + 1
         if rank[around] > _MOST_NAMES and labels[what].group < 0:
             own[(above == around) & (own == what)] = len(labels) - 1

@@ -46,7 +46,9 @@ from xsp.record.session import InsideCost, Monitored, Selection, Session, schedu
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning
 
-MOST_ENTRIES = 24_000_000  # of the log: 190 MiB; then the rest of the program is left alone
+# Of the log: 61 MiB, of which a trace is made in 8 s and 0.5 GiB (benchmarks/bounds.py). Then the
+# rest of the program is left alone; samples after `budget` become rarer from half of it on.
+MOST_ENTRIES = 8_000_000
 ON_SHARE = 0.01  # of the time that recording may take after `budget`
 EVENT_NS = 600  # 0.4 µs in a transformer, 1.1 in a small MLP (benchmarks/notes/2026-11-windows.md)
 HOOK_NS = 6_000  # of an outermost call, beside its events: 4.5 to 9 (benchmarks/within.py)
@@ -467,7 +469,10 @@ class Recorder:
         if watched.records is Recorded.OUT:  # just resumed: one window is recorded now
             return False
         self.suspend()
-        self._resume_ns = self.log.now() + int(lasted_ns * (cost / ON_SHARE - 1.0))
+        wait_ns = int(lasted_ns * (cost / ON_SHARE - 1.0))
+        if 2 * self.log.size() > MOST_ENTRIES:
+            wait_ns = max(wait_ns, elapsed_ns // 10)
+        self._resume_ns = self.log.now() + wait_ns
         return True
 
     def _cost(self, now_ns: int) -> float:
