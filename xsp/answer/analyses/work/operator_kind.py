@@ -28,7 +28,7 @@ IDLE = _aten(
     unsafe_split_with_sizes lift_fresh movedim swapaxes swapdims numpy_T mT mH adjoint view_as_real
     view_as_complex diagonal unfold set_ contiguous to dropout dropout_ feature_dropout type_as
     result_type broadcast_to broadcast_tensors real imag conj as_strided_ squeeze_ unsqueeze_ t_
-    transpose_ is_floating_point size
+    transpose_ is_floating_point size cudnn_is_acceptable
     """
 ) | {"detach", "detach_"}
 

@@ -20,7 +20,7 @@ from xsp.answer.analyses.kept import once_per_trace
 from xsp.answer.analyses.tree import Floats, Tree
 from xsp.answer.analyses.work.formula import CONVOLUTIONS, Shape
 from xsp.answer.analyses.work.graph_formula import graph_flops, names
-from xsp.answer.analyses.work.operator_kind import ELEMENT_BYTES, IDLE
+from xsp.answer.analyses.work.operator_kind import ARITHMETIC, ELEMENT_BYTES, IDLE
 from xsp.answer.analyses.work.operator_work import Work, operator_work
 from xsp.level import Kind
 from xsp.matching import Ints
@@ -148,8 +148,12 @@ def _operators(tree: Tree) -> pl.DataFrame:
         flops=pl.when(within).then(0).otherwise(pl.coalesce(told, found["flops"]))
     )
     computing = (found["flops"].fill_null(0) > 0).to_numpy()
-    acting = tree.is_of(Kind.OP) & ~tree.spans["name"].is_in(list(IDLE)).to_numpy()
-    calling = acting & np.where(computing, around(tree, computing), around(tree, acting))
+    called = tree.spans["name"]
+    acting = tree.is_of(Kind.OP) & ~called.is_in(list(IDLE)).to_numpy()
+    # Sums that a product makes besides, of biases, are not the product.
+    product = computing & ~called.str.strip_suffix("_").is_in(list(ARITHMETIC)).to_numpy()
+    inner = np.where(computing, around(tree, computing), around(tree, acting))
+    calling = acting & np.where(product, around(tree, product), inner)
     work = found.with_columns(
         pl.when(pl.Series(calling)).then(0).otherwise(pl.col(name)).alias(name) for name in NUMBERS
     )
