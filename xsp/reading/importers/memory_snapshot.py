@@ -8,13 +8,12 @@ first to its last allocation; what was allocated before the history began is ali
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
+from xsp.allocator import UNKNOWN, MemoryHistory
 from xsp.errors import TraceFormatError
 from xsp.level import Kind
 from xsp.provider import concat_rows, span_rows
@@ -27,10 +26,7 @@ from xsp.warning import TraceWarning
 _TOOL = "PyTorch's memory snapshot"
 _PROTOCOLS = tuple(bytes([0x80, version]) for version in range(2, 6))
 _BEGINNING = 256  # bytes in which the keys of a snapshot stand
-_ALLOCATION, _RELEASE = "alloc", "free_requested"  # what the program does, not the allocator
 _ALLOCATED = "allocations"  # the operator in each line
-_UNKNOWN, _EARLIER = "unknown line", "before the history"
-_LIBRARIES = ("/torch/", "/site-packages/", "/dist-packages/")
 _SINCE_2001 = 10**18  # ns
 # What Python's unpickler raises of damaged bytes.
 _DAMAGED = (
@@ -61,7 +57,7 @@ class MemorySnapshot:
             raise TraceFormatError(f"{source.path} ends in the middle. Copy it again.")
         found = _data(whole, source)
         try:
-            recording = _recording(_Memory(found))
+            recording = _recording(MemoryHistory(found))
         except (TypeError, KeyError, AttributeError, ValueError) as error:
             raise TraceFormatError(
                 f"{source.path} is no snapshot of PyTorch's allocator ({type(error).__name__}: "
@@ -93,78 +89,10 @@ def _data(whole: bytes, source: Source) -> Any:
         ) from error
 
 
-@dataclass(slots=True)
-class _Change:
-    """An allocation, or a release of what was allocated at an address."""
-
-    time_ns: int
-    key: tuple[int, int]  # device and address
-    size: int
-    line: str | None  # None: a release
-
-
-class _Memory:
-    """The memory of all devices."""
-
-    def __init__(self, found: Mapping[str, Any]) -> None:
-        traces = enumerate(found.get("device_traces") or ())
-        entries = [(device, entry) for device, trace in traces for entry in trace]
-        self.changes = sorted(
-            (
-                _Change(
-                    1000 * int(entry.get("time_us", 0)),
-                    (device, int(entry["addr"])),
-                    int(entry["size"]),
-                    _line(entry) if entry["action"] == _ALLOCATION else None,
-                )
-                for device, entry in entries
-                if entry["action"] in (_ALLOCATION, _RELEASE)
-            ),
-            key=lambda change: change.time_ns,
-        )
-        self.before = self._before(dict(_blocks(found)))
-        self.failures = sum(entry["action"] == "oom" for _, entry in entries)
-
-    def _before(self, blocks: Mapping[Any, tuple[int, str]]) -> dict[Any, tuple[int, str]]:
-        """List the blocks held before the history: those that it frees, or never names."""
-        known, found = set(), {}
-        for change in self.changes:
-            if change.line is not None:
-                known.add(change.key)
-            elif change.key not in known:
-                found[change.key] = change.size, _EARLIER
-                known.add(change.key)
-        return found | {key: block for key, block in blocks.items() if key not in known}
-
-    def alive(self, changes: int) -> dict[Any, tuple[int, str]]:
-        """Return size and line of what is alive after so many changes."""
-        alive = dict(self.before)
-        for change in self.changes[:changes]:
-            if change.line is None:
-                alive.pop(change.key, None)
-            else:
-                alive[change.key] = change.size, change.line
-        return alive
-
-    def peak(self) -> int:
-        """Return after how many changes most is held."""
-        alive, held, most, at = dict(self.before), 0, 0, 0
-        for number, change in enumerate(self.changes, 1):
-            held -= alive.pop(change.key, (0, ""))[0]
-            if change.line is not None:
-                alive[change.key] = change.size, change.line
-                held += change.size
-            if held > most:
-                most, at = held, number
-        return at
-
-
-def _recording(memory: _Memory) -> Recording:
+def _recording(memory: MemoryHistory) -> Recording:
     """Return a region for each line, with its memory."""
     at = memory.peak()
-    alive = Counter[str]()
-    for size, line in memory.alive(at).values():
-        alive[line] += size
+    alive = memory.owners(at)
     times: dict[str, list[int]] = {line: [] for line in alive}
     allocated = Counter[str]()
     for change in memory.changes:
@@ -198,7 +126,7 @@ def _recording(memory: _Memory) -> Recording:
     )
 
 
-def _warnings(memory: _Memory, alive: Counter[str]) -> Iterator[TraceWarning]:
+def _warnings(memory: MemoryHistory, alive: Counter[str]) -> Iterator[TraceWarning]:
     if not memory.changes:
         yield TraceWarning(
             "no-history",
@@ -211,29 +139,9 @@ def _warnings(memory: _Memory, alive: Counter[str]) -> Iterator[TraceWarning]:
             f"{counted(memory.failures, 'allocation')} failed because memory was full. See "
             "`xsp analyze FILE memory-peak`.",
         )
-    if unknown := alive[_UNKNOWN]:
+    if unknown := alive[UNKNOWN]:
         yield TraceWarning(
             "unknown-lines",
             f"{unknown:,} bytes at the peak have no line. Record stacks: "
             "torch.cuda.memory._record_memory_history(stacks='python').",
         )
-
-
-def _blocks(found: Mapping[str, Any]) -> Iterator[tuple[tuple[int, int], tuple[int, str]]]:
-    """Yield what the program held when the snapshot was written."""
-    for segment in found.get("segments") or ():
-        address = int(segment["address"])
-        for block in segment["blocks"]:
-            if block["state"] == "active_allocated":
-                key = int(segment.get("device", 0)), int(block.get("address", address))
-                yield key, (int(block["size"]), _line(block))
-            address += int(block["size"])
-
-
-def _line(entry: Mapping[str, Any]) -> str:
-    """Return the innermost line that allocated, outside of libraries if there is one."""
-    frames = [each for each in entry.get("frames") or () if str(each["filename"]).endswith(".py")]
-    own = [each for each in frames if not any(part in each["filename"] for part in _LIBRARIES)]
-    for frame in (own or frames)[:1]:
-        return f"{frame['name']} ({os.path.basename(frame['filename'])}:{frame['line']})"
-    return _UNKNOWN

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import polars as pl
@@ -81,7 +82,7 @@ MODELS: dict[str, tuple[Callable[[], Any], Any]] = {
     "normed": (normed, torch.ones(2, 8)),
     "empty": (lambda: nn.Sequential(Empty()), torch.ones(2, 8)),
     "lstm": (lambda: nn.LSTM(8, 8, 2), torch.ones(3, 2, 8)),
-    **{name: (lambda tie=tie: Tied(tie), IDS) for name, tie in TIES.items()},
+    **{name: (partial(Tied, tie), IDS) for name, tie in TIES.items()},
 }
 
 
@@ -99,11 +100,6 @@ def test_parameters_count_once(name: str) -> None:
     found = rows(model, x)
     assert found["attr.parameter_bytes"][0] == parameters(model)
     assert found["attr.shared_parameter_bytes"][0] == 0
-    # Whatever a module holds is told of the first that holds it, and of those around.
-    leaves = found.filter(~pl.col("attr.module_class").is_in(["Tied", "Thrice", "Sequential"]))
-    once = leaves.unique("attr.module_path")
-    own = once["attr.parameter_bytes"].sum() - once["attr.shared_parameter_bytes"].sum()
-    assert own >= parameters(model) * (name != "normed")
 
 
 def test_expanded_and_overlapping_tensors_are_as_large_as_their_storage() -> None:
@@ -116,35 +112,38 @@ def test_expanded_and_overlapping_tensors_are_as_large_as_their_storage() -> Non
     assert found["attr.frozen_parameter_bytes"] == 4 * 8
 
 
-@torch.library.custom_op("xsp_counting::known", mutates_args=())
+custom_op: Any = torch.library.custom_op
+
+
+@custom_op("xsp_counting::known", mutates_args=())  # type: ignore[untyped-decorator]
 def known(x: torch.Tensor, times: int = 3) -> torch.Tensor:
     """Multiply by itself, in operators that PyTorch knows; the registered formula counts more."""
     return (x @ x) * times
 
 
-@known.register_fake
+@known.register_fake  # type: ignore[untyped-decorator]
 def _(x: Any, times: int = 3) -> Any:
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("xsp_counting::unknown", mutates_args=())
+@custom_op("xsp_counting::unknown", mutates_args=())  # type: ignore[untyped-decorator]
 def unknown(x: torch.Tensor) -> torch.Tensor:
     """Compute where nobody sees it."""
     return torch.from_numpy(x.numpy() * 2)
 
 
-@torch.library.custom_op("xsp_counting::broken", mutates_args=())
+@custom_op("xsp_counting::broken", mutates_args=())  # type: ignore[untyped-decorator]
 def broken(x: torch.Tensor) -> torch.Tensor:
     """Compute what a wrong formula does not know."""
     return torch.from_numpy(x.numpy() * 2)
 
 
-@counter.register_flop_formula(torch.ops.xsp_counting.known)
+@counter.register_flop_formula(torch.ops.xsp_counting.known)  # type: ignore[untyped-decorator]
 def known_flops(x: Any, times: int, *args: Any, out_shape: Any = None, **kwargs: Any) -> int:
     return 1000 * times * int(out_shape[0])
 
 
-@counter.register_flop_formula(torch.ops.xsp_counting.broken)
+@counter.register_flop_formula(torch.ops.xsp_counting.broken)  # type: ignore[untyped-decorator]
 def broken_flops(*args: Any, **kwargs: Any) -> int:
     raise KeyError("no such size")
 
@@ -181,9 +180,11 @@ def test_totals_of_a_trace_count_tied_parameters_once(custom: Any) -> None:
 
 
 def test_formulas_of_the_user_count_and_unknown_operators_are_told(custom: Any) -> None:
-    model, trace = custom
+    trace = custom[1]
     calls = trace.spans.with_columns(work_of(Tree.of(trace))).filter(kind="op")
-    flops = dict(calls.filter(pl.col("name").str.starts_with("xsp_")).select("name", "flops").rows())
+    flops = dict(
+        calls.filter(pl.col("name").str.starts_with("xsp_")).select("name", "flops").rows()
+    )
     assert flops == {
         "xsp_counting::known": 1000 * 5 * 4,
         "xsp_counting::unknown": None,
@@ -214,7 +215,7 @@ def test_pytorch_has_no_formula_that_xsp_lacks() -> None:
 
 
 def core(trace: Any) -> int:
-    """Return the operations that PyTorch counts, too: not those of sums and products of elements."""
+    """Return the operations that PyTorch counts, too: not sums and products of elements."""
     calls = trace.spans.with_columns(work_of(Tree.of(trace))).filter(kind="op")
     plain = calls.filter(~pl.col("name").str.strip_suffix("_").is_in(list(ARITHMETIC)))
     return int(plain["flops"].sum())
@@ -271,3 +272,44 @@ def test_gradients_count_as_pytorch_does_also_where_the_input_needs_none() -> No
     with counter.FlopCounterMode(display=False) as counted:
         step()
     assert core(xsp.measure(step, levels=2, runs=2)) == counted.get_total_flops()
+
+
+LINE = {"name": "forward", "filename": "/home/me/model.py"}
+
+
+def entry(at: int, size: int) -> dict[str, Any]:
+    frames = [{**LINE, "line": at}]
+    return {"action": "alloc", "time_us": at, "addr": at, "size": size, "frames": frames}
+
+
+FULL = {"action": "oom", "time_us": 9, "device_free": 0, "size": 1 << 40, "frames": []}
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_block_tells_who_owns_gpu_memory_at_its_peak(
+    full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = [entry(at, at << 20) for at in range(1, 6)] + [FULL] * full
+    snapshot = {"segments": [], "device_traces": [history]}
+    monkeypatch.setattr(torch._C, "_cuda_isHistoryEnabled", lambda: True, raising=False)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *_: None)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: snapshot)
+    model = nn.Linear(4, 4).eval()
+    prof = xsp.profile(levels=1, repeat=False)
+
+    def program() -> None:
+        with torch.no_grad(), prof:
+            model(torch.ones(1, 4))
+            if full:
+                raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+    if full:
+        with pytest.raises(torch.cuda.OutOfMemoryError):
+            program()
+    else:
+        program()
+    (told,) = [w.message for w in prof.trace.warnings if "GPU memory was 15.0 MiB" in w.message]
+    largest = ", ".join(f"{at}.0 MiB of forward (model.py:{at})" for at in (5, 4, 3))
+    assert f"at its peak: {largest}" in told
+    assert ("1 allocation failed because GPU memory was full" in told) == full

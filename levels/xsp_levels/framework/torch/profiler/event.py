@@ -123,9 +123,9 @@ def plain_events(results: Any, *, detail: bool, addresses: Collection[int] = ())
         numbers[:, column] = np.fromiter(_asked(events, which), np.int64, len(events))
     formulas = Formulas(names if detail else ())
     if formulas.names:
-        for at, number in enumerate(name):
+        for row, number in enumerate(name):
             if names[number] in formulas.names:
-                numbers[at, -1] = formulas.flops(events[at])
+                numbers[row, -1] = formulas.flops(events[row])
     return PlainEvents(names, activities, given, indices, numbers, tuple(formulas.broken))
 
 

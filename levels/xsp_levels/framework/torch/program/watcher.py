@@ -15,6 +15,7 @@ from contextlib import suppress
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
+from xsp.allocator import peak_sentence
 from xsp.clock import SystemClock
 from xsp.provider import (
     BACKWARD,
@@ -144,7 +145,10 @@ class TorchWatcher:
         self.suspend()
         if self._code is not None:
             free_thread()
+        log, known = self._log, self._code is not None
         self._code = self._backward = self._package = self._log = None
+        if known:
+            _tell_memory(log)
 
     def _begin(self) -> None:
         if self._log is None:
@@ -400,3 +404,14 @@ def has_device() -> bool:
         # Where another framework has looked for a GPU before, and there is none, PyTorch warns.
         warnings.simplefilter("ignore")
         return bool(torch.cuda.device_count())
+
+
+def _tell_memory(log: ProgramLog) -> None:
+    """Tell who owns GPU memory at its peak, if the program records the allocator's history."""
+    import torch  # noqa: PLC0415
+
+    is_recorded = getattr(torch._C, "_cuda_isHistoryEnabled", None)  # private, and so may vanish
+    if not torch.cuda.is_initialized() or is_recorded is None or not is_recorded():
+        return
+    if sentence := peak_sentence(torch.cuda.memory._snapshot()):
+        log.warning(sentence)
