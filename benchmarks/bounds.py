@@ -36,7 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 COLUMNS = ("before", "a tenth", "end", "peak", "leave s", "trace s")
 Case = Callable[..., tuple[float, ...]]
-WIDTHS = (42, 14, 10, 10, 10, 10, 10, 10)
+WIDTHS = (30, 14, 10, 10, 10, 10, 10, 10)
 
 
 def resident() -> float:
@@ -115,7 +115,7 @@ def main() -> None:
         ("blocks", many_blocks, (1_000,)),
         ("steps", one_block, (300_000, 1)),
         ("steps of 100 layers", one_block, (10_000, 100)),
-        ("steps: more than the log holds", one_block, (1_000_000, 1)),
+        ("steps, a full log", one_block, (1_000_000, 1)),
     )
     context = multiprocessing.get_context("spawn")
     for name, case, (count, *rest) in cases:

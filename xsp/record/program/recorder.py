@@ -471,7 +471,7 @@ class Recorder:
         self.suspend()
         wait_ns = int(lasted_ns * (cost / ON_SHARE - 1.0))
         if 2 * self.log.size() > MOST_ENTRIES:
-            wait_ns = max(wait_ns, elapsed_ns // 10)
+            wait_ns = max(wait_ns, elapsed_ns // 4)
         self._resume_ns = self.log.now() + wait_ns
         return True
 
