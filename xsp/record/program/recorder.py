@@ -46,7 +46,7 @@ from xsp.record.session import InsideCost, Monitored, Selection, Session, schedu
 from xsp.trace_context import Origin
 from xsp.warning import TraceWarning
 
-# Of the log: 61 MiB, of which a trace is made in 8 s and 0.5 GiB (benchmarks/bounds.py). Then the
+# Of the log: 61 MiB, of which a trace is made with 1 GiB more (benchmarks/bounds.py). Then the
 # rest of the program is left alone; samples after `budget` become rarer from half of it on.
 MOST_ENTRIES = 8_000_000
 ON_SHARE = 0.01  # of the time that recording may take after `budget`
