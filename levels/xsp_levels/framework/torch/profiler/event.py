@@ -31,7 +31,6 @@ _NUMBERS = (
     *("start_ns", "duration_ns", "start_thread_id", "sequence_nr", "fwd_thread_id", "nbytes"),
     "device_resource_id",
 )
-_FLOPS = "flops"  # by formulas of the user's
 _NO_OPERATOR = re.compile(r"\[memory\]$|cu(da)?[A-Z]\w+$")
 
 
@@ -63,8 +62,13 @@ class PlainEvents:
 
     def of(self, number: str) -> Integers:
         """Return a number of each event, as Kineto's events name it: `start_ns` and so on."""
-        column: Integers = self.numbers[:, (*_NUMBERS, _FLOPS).index(number)]
+        column: Integers = self.numbers[:, _NUMBERS.index(number)]
         return column
+
+    def flops(self) -> Integers:
+        """Return the operations by formulas of the user's, none of events of an earlier xsp."""
+        known: Integers = self.numbers[:, len(_NUMBERS) :]
+        return known[:, 0] if known.size else np.full(len(self), UNKNOWN)
 
     def by_name(self, say: Callable[[str], H], dtype: Any) -> pl.Series:
         """Return a column of `say(name)` for each event; it is called once for each name."""

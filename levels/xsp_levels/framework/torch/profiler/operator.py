@@ -30,6 +30,7 @@ from xsp_levels.framework.torch.profiler.event import (
     make_anchors,
     plain_events,
 )
+from xsp_levels.framework.torch.profiler.flop import UNKNOWN
 from xsp_levels.framework.torch.profiler.kineto import KinetoRecording, deprived
 from xsp_levels.framework.torch.profiler.operand import operand_columns
 from xsp_levels.native import thread
@@ -260,8 +261,9 @@ def operator_rows(
         columns["attr.source_ops"] = operators.by_name(records.fused.get, pl.String)
     if records.detail:
         columns |= operand_columns(operators.given(), modules or {})
-        flops = pl.Series(operators.of("flops"))
-        columns["attr.flops"] = flops.set(flops < 0, None)
+        flops = pl.Series(operators.flops())
+        if (flops != UNKNOWN).any():
+            columns["attr.flops"] = flops.set(flops == UNKNOWN, None)
         memory = _allocations(events, alignment=alignment, threads=threads)
         columns |= memory_columns(memory, columns["start_ns"], columns["end_ns"], columns["thread"])
     return span_rows(columns)
