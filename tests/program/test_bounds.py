@@ -64,7 +64,8 @@ def test_memory_levels_off_over_blocks_and_over_steps() -> None:
     blocks, steps, objects, entries, counted = result
     mib = 1 << 20
     assert max(blocks) - blocks[0] < 20 * mib  # 90 blocks
-    assert max(steps) - steps[0] < 40 * mib  # 18,000 steps of 20 entries of 8 bytes: 3 MiB
+    # 18,000 steps leave 3 MiB in the log; a window of operators takes some 50 MiB once.
+    assert max(steps) - steps[0] < 100 * mib
     assert objects < 200  # of ten blocks, whose traces are dead
     assert 10_000 < entries < 40_000  # a window is recorded to its end
     assert counted > 0
