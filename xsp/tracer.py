@@ -302,6 +302,11 @@ def attach(sink: RegionSink | None) -> None:
     _set(_recorder, sink)
 
 
+def block() -> object:
+    """Return the object that tells the block that is recorded from others; None: none is."""
+    return None if _program is None else _program.block
+
+
 def skip(*, begins: bool) -> None:
     """Tell the program's log, if there is one, that this thread does what is no part of it."""
     if _program is not None:

@@ -182,6 +182,49 @@ def test_nested_blocks_are_refused_and_the_outer_one_goes_on(toy: Toy) -> None:
     assert called(prof) == {"ToyModel": 2}
 
 
+def test_a_skipped_block_is_a_part_of_the_profiled_block_around_it(toy: Toy) -> None:
+    model = ToyModel(toy)
+    with xsp.profile(levels=2) as prof:
+        with xsp.profile(levels=2, on_busy="skip"), xsp.span("inner"):
+            for _ in range(20):
+                model(1)
+        model(1)
+    assert called(prof) == {"ToyModel in inner": 20, "ToyModel": 1}
+
+
+@pytest.mark.parametrize("how", ["task", "thread"])
+def test_another_requests_skipped_block_is_no_part_of_the_profiled_one(toy: Toy, how: str) -> None:
+    model = ToyModel(toy)
+
+    def request() -> None:
+        with xsp.profile(levels=2, on_busy="skip"):
+            for _ in range(20):
+                model(1)
+
+    async def serve() -> None:
+        async def first() -> xsp.profile:
+            with xsp.profile(levels=2, on_busy="skip") as prof:
+                for _ in range(5):
+                    model(1)
+                began.set()
+                await ended.wait()
+            return prof
+
+        began, ended = asyncio.Event(), asyncio.Event()
+        profiled = asyncio.create_task(first())
+        await began.wait()
+        if how == "task":
+            request()
+        else:
+            thread = threading.Thread(target=request)
+            thread.start()
+            thread.join()
+        ended.set()
+        assert called(await profiled) == {"ToyModel": 5}
+
+    asyncio.run(serve())
+
+
 def test_marked_steps_hold_everything_in_them(toy: Toy) -> None:
     model = ToyModel(toy)
     with xsp.profile(levels=2) as prof:

@@ -84,7 +84,8 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             yes, with a bar on a terminal. Or a function that takes the fraction repeated.
         schedule: The steps to record (`xsp.schedule`); None (default): all.
         on_busy: If another measurement runs in this process: "raise" (default) an error, or
-            "skip" to run the block unprofiled.
+            "skip" to run the block without this profile. A skipped block inside of a profiled one
+            is a part of that.
         name: Name of the program in the trace; by default file and line of the block.
         monitor: Whether a process beside the block reads energy and utilization. None (default):
             if there is a GPU, or an energy counter of the CPU. Decorated functions have none.
@@ -268,6 +269,7 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
             recorder = self._begin(place, monitor=self._settings.monitor)
             stack.callback(recorder.end)
             recorder.begin(frame)
+            _around.set((recorder.log.block, threading.get_ident()))
             self._watches = True
             self._stack = stack.pop_all()
         return self
@@ -389,9 +391,13 @@ class profile:  # noqa: N801  # reads as what it is in a with statement
                 self._watches = alone
             on = self._watches
             self._open += 1
+        around = _around.get()
+        if on:
+            _around.set((tracer.block(), threading.get_ident()))
         try:
             yield on
         finally:
+            _around.set(around)
             with self._lock:
                 self._open -= 1
                 if self._open == 0:
@@ -521,11 +527,15 @@ class _Step:
 class _LeftOut:
     """A block that runs unprofiled, from its begin to `end`: it is in nobody's trace.
 
-    It belongs to its task where tasks take turns, else to its thread.
+    It belongs to its task where tasks take turns, else to its thread. A block inside of the
+    profiled one, on its thread, is a part of that, and not left out.
     """
 
     def __init__(self, frame: FrameType) -> None:
         self._region: tracer.OpenRegion | None = None
+        self._inside = _around.get() == (tracer.block(), threading.get_ident())
+        if self._inside:
+            return
         if tracer.tasks_interleave():
             self._region = tracer.OpenRegion(SKIPPED, Kind.REGION, {}, frame)
             return
@@ -534,6 +544,8 @@ class _LeftOut:
         tracer.skip(begins=True)
 
     def end(self) -> None:
+        if self._inside:
+            return
         if self._region is not None:
             self._region.close(None)
             return
@@ -548,6 +560,8 @@ class _LeftOut:
 _entered: ContextVar[tuple[tuple[object, _LeftOut | None], ...]] = ContextVar(
     "xsp_entered", default=()
 )
+# The profiled block that a context is in, and the thread which entered it.
+_around: ContextVar[tuple[object, int] | None] = ContextVar("xsp_profiled", default=None)
 # How many blocks that run unprofiled each thread is in: what happens there is in nobody's trace.
 _skipped: dict[int, int] = {}
 
