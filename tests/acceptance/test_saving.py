@@ -43,6 +43,24 @@ def test_an_older_file_is_replaced_and_the_folder_holds_nothing_else(
     assert [path.name for path in tmp_path.iterdir()] == ["net.xsp"]
 
 
+@pytest.mark.parametrize("how", ["profile", "measure"])
+def test_names_that_are_no_unicode_have_question_marks(tmp_path: Path, how: str) -> None:
+    def work() -> None:
+        with xsp.span("half \ud800", said="\udc80"):
+            pass
+
+    if how == "measure":
+        trace = xsp.measure(work, levels=1, runs=3, progress=False)
+    else:
+        with xsp.profile(levels=1, name="\ud800", monitor=False) as prof:
+            work()
+        trace = prof.trace
+    loaded = xsp.load(trace.save(tmp_path / "a.xsp"))
+    [row] = loaded.spans.filter(name="half ?").iter_rows(named=True)
+    assert "?" in row["attributes"].values()
+    assert "half ?" in loaded.tree()
+
+
 def test_a_folder_that_is_missing_is_told(trace: xsp.Trace, tmp_path: Path) -> None:
     with pytest.raises(xsp.ExportError, match="missing"):
         trace.save(tmp_path / "missing" / "net.xsp")

@@ -15,6 +15,7 @@ import polars as pl
 
 from xsp.errors import ProviderError
 from xsp.level import Kind
+from xsp.text import writable
 
 KIND = pl.Enum([kind.value for kind in Kind])
 
@@ -170,7 +171,11 @@ def span_rows(columns: Mapping[str, Any]) -> SpanRows:
     if unknown or missing:
         raise ProviderError(f"span rows: missing columns {missing}, unknown columns {unknown}")
     try:
-        return checked(_frame(columns))
+        try:
+            frame = _frame(columns)
+        except UnicodeEncodeError:  # some user's name, or a file's, is not Unicode
+            frame = _frame(writable(columns))
+        return checked(frame)
     except pl.exceptions.PolarsError as error:
         raise ProviderError(f"span rows: {error}") from error
 

@@ -2,7 +2,7 @@
 
 from xsp.text.element import element_type
 from xsp.text.kernel_name import call_name, full_name, short_name
-from xsp.text.name import printable, printable_lines, shorten
+from xsp.text.name import printable, printable_lines, shorten, writable
 from xsp.text.quantity import (
     NOTHING,
     beyond,
@@ -42,4 +42,5 @@ __all__ = [
     "shorten",
     "suggest",
     "surplus",
+    "writable",
 ]

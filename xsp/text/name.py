@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 def printable(text: str) -> str:
     r"""Return text that moves no cursor: characters that cannot be printed become escapes.
@@ -17,6 +20,24 @@ def printable(text: str) -> str:
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
+
+
+def writable(value: Any) -> Any:
+    r"""Return text that UTF-8 can hold: a question mark stands for half of a surrogate pair.
+
+    Args:
+        value: The text; of sequences and mappings each text is made so, all else is left alone.
+
+    >>> writable("a\ud800"), writable({"b": ["\udc80", 1]})
+    ('a?', {'b': ['?', 1]})
+    """
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, Mapping):
+        return {writable(key): writable(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [writable(each) for each in value]
+    return value
 
 
 def printable_lines(text: str) -> str:

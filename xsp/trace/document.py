@@ -15,7 +15,7 @@ import polars as pl
 from xsp.delivery import Delivery, bound
 from xsp.errors import AnalysisError, TraceFormatError
 from xsp.level import DEVICE_ACTIVITIES, Kind
-from xsp.text import counted, duration, encodable, printable, shorten
+from xsp.text import counted, duration, encodable, printable, shorten, writable
 from xsp.trace import heading, html, integrity
 from xsp.trace import text as tree
 from xsp.trace.earlier import metadata_of_format_1, runs_of_format_1, spans_of_format_1
@@ -153,7 +153,7 @@ class Trace:
             integrity.check_run_columns(typical_runs)
             typical_runs = typical_runs.clone()
         # Metadata goes through JSON and back, so that a new trace equals a loaded one.
-        text = json.dumps({"format": FORMAT, **metadata}, default=_plain)
+        text = json.dumps({"format": FORMAT, **writable(metadata)}, default=_plain)
         # `__setattr__` of this class refuses all changes.
         put = super().__setattr__
         put("_json", text)

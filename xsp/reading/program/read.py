@@ -36,7 +36,7 @@ from xsp.reading.rank import COLLECTIVE_SCHEMA
 from xsp.reading.runs import ProcessRuns, describe
 from xsp.record.program import ProgramRecord, Records
 from xsp.record.session import Settings, describe_environment
-from xsp.text import counted, duration
+from xsp.text import counted, duration, writable
 from xsp.trace import Trace, made_of
 from xsp.warning import NOTE, TraceWarning, warnings_of
 
@@ -202,8 +202,8 @@ def _deep(forest: Forest, record: ProgramRecord, naming: Naming) -> Deep:
                 item=chosen,
                 cut=cut,
                 is_layer=layer,
-                name=[label.name for label in labels],
-                path=[str(each.get("module_path") or "") for each in known],
+                name=writable([label.name for label in labels]),
+                path=writable([str(each.get("module_path") or "") for each in known]),
                 class_name=[str(each.get("module_class") or "") for each in known],
                 begin=np.maximum(begin, window.begin_ns),
                 end=np.where(cut, end, np.minimum(end, window.end_ns)),

@@ -16,6 +16,7 @@ from xsp.level import Kind
 from xsp.matching import generations, path_names
 from xsp.reading.accounting import CALLS, THREADS, TIMELINE, with_call_rows
 from xsp.reading.program.tree import Rows, of_clock
+from xsp.text import writable
 from xsp.trace import SPAN_SCHEMA
 
 Ints = NDArray[np.int64]
@@ -40,7 +41,7 @@ def spans_of(
     order = _depth_first(rows)
     start, length = _drawn(rows, order)
     measured, measured_length = _drawn(rows, order, measured=True)
-    names = pl.Series([label.name for label in rows.label], dtype=pl.String)
+    names = pl.Series([writable(label.name) for label in rows.label], dtype=pl.String)
     paths = path_names(names, rows.parent, list(generations(rows.parent))).to_list()
     keys = [(int.from_bytes(blake2b(path.encode(), digest_size=8).digest()) or 1) for path in paths]
     table = []
@@ -54,7 +55,7 @@ def spans_of(
             "parent_id": keys[parent] if parent >= 0 else None,
             "level": label.kind.level.label,
             "kind": label.kind.value,
-            "name": label.name,
+            "name": names[row],
             "path": paths[row],
             "start_ns": int(start[row]),
             "end_ns": int(start[row] + length[row]),
@@ -71,7 +72,7 @@ def spans_of(
             "device": known.get("device") if on_device else None,
             "stream": known.get("stream") if on_device else None,
             "correlation_id": None,
-            "attributes": _attributes(rows, row) | dict(own.get(row, {})),
+            "attributes": writable(_attributes(rows, row) | dict(own.get(row, {}))),
         }
         table.append(entry)
     return with_call_rows(_frame(table))
