@@ -1,7 +1,8 @@
-"""Samples sources in a process of its own, until its standard input is closed.
+"""Samples sources in a process of its own, until a pipe is closed.
 
-`python -m xsp_levels.monitor.helper FILE PARENT SOURCES`: FILE is an inherited descriptor that
-takes the readings, PARENT the process to watch, SOURCES their names with commas.
+`python -m xsp_levels.monitor.helper FILE PROGRAM PIPE SOURCES`: FILE is an inherited descriptor
+that takes the readings, PROGRAM the process to watch, PIPE a descriptor to read from, SOURCES
+their names with commas.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import select
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from xsp_levels.monitor.row import COUNTS, HEADER, METRICS, ROW, Readings
 from xsp_levels.monitor.source import FAST_NS, SLOW_NS, SOURCES, Source
@@ -50,17 +52,20 @@ class Writer:
 
 
 def main(arguments: list[str]) -> None:
-    """Sample until the pipe is closed or the parent has ended."""
-    file, parent = int(arguments[0]), int(arguments[1])
+    """Sample until the pipe is closed or the program has ended."""
+    file, program, pipe = map(int, arguments[:3])
     writer = Writer(file)
     sources: dict[str, Source] = {}
-    for name in arguments[2].split(","):
+    for name in arguments[3].split(","):
         try:
-            sources[name] = SOURCES[name][2](parent)
+            sources[name] = SOURCES[name][2](program)
         except Exception as error:  # noqa: BLE001  a vendor's library may raise anything
             writer.notes.append(f"{name} cannot be read ({type(error).__name__}: {error}).")
     poll = select.poll()
-    poll.register(sys.stdin.fileno(), select.POLLHUP)
+    poll.register(pipe, select.POLLHUP)
+    # A killed program's forks may keep the pipe open.
+    with suppress(OSError):
+        poll.register(os.pidfd_open(program), select.POLLIN)
     tasks = [
         (name, read, period)
         for name, source in sources.items()
@@ -68,7 +73,7 @@ def main(arguments: list[str]) -> None:
         if (read := getattr(source, reader, None)) is not None
     ]
     due = [time.monotonic_ns()] * len(tasks)
-    while tasks and os.getppid() == parent:  # a killed parent's forks may keep the pipe open
+    while tasks:
         wait_ns = max(min(due) - time.monotonic_ns(), 0)
         if poll.poll((wait_ns + 500_000) // 1_000_000 if wait_ns else 0):
             break

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import os
 import select
+import signal
 import subprocess
 import sys
 import sysconfig
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,16 +30,21 @@ from xsp.provider import (
 )
 from xsp_levels.monitor.row import COUNTS, HEADER, METRICS, ROW, UNKNOWN
 from xsp_levels.monitor.source import SOURCES, with_energy
+from xsp_levels.native.own_file import File, close_own, file_of
 
 _ROOT = Path(__file__).parents[2]
 _READY_S = 5.0  # NVML may take seconds to start where the driver is not kept loaded
-_ENDING_S = 1.0  # for the last sample
+_ENDING_MS = 1000  # for the last sample
 _ROWS = np.dtype(
     [("time_ns", "i8"), ("since_ns", "i8"), ("device", "i4"), ("metric", "i4"), ("value", "f8")]
 )
 _KILLED = (
     "the monitor's helper process ended early, so readings from then on are missing. Measure again "
     "if you need them."
+)
+_CLOSED = (
+    "your program closed all files, so energy and utilization are missing. Close only files that "
+    "it opened."
 )
 
 
@@ -68,8 +74,7 @@ class Monitor:
     record_type = HelperRows
 
     def __init__(self) -> None:
-        self._helper: subprocess.Popen[bytes] | None = None
-        self._file = -1
+        self._helper: _Helper | None = None
 
     def unavailable(self) -> str | None:
         """Find the reason why nothing can be read here; None if the host can."""
@@ -90,62 +95,30 @@ class Monitor:
 
     def start(self, clock: Clock, request: Request) -> None:
         """Start the helper; wait for its first sample where the visit is for readings alone."""
-        self._file = os.memfd_create("xsp-readings", 0)
-        os.truncate(self._file, HEADER)
-        environment = dict(os.environ)
-        if str(_ROOT) not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
-            paths = [str(_ROOT), environment.get("PYTHONPATH", "")]
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
-        command = [sys.executable, "-P", "-m", "xsp_levels.monitor.helper"]
-        try:
-            self._helper = subprocess.Popen(
-                [*command, str(self._file), str(os.getpid()), ",".join(_available())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                env=environment,
-                pass_fds=(self._file,),
-                start_new_session=True,  # Ctrl-C is for the program
-            )
-        except OSError as error:
-            os.close(self._file)
-            raise ProviderError(f"The monitor's helper cannot start ({error}).") from error
-        if request.monitored:
-            self._await_first()
-
-    def _await_first(self) -> None:
-        poll, helper = select.poll(), self._helper
-        assert helper is not None
-        for _ in range(int(_READY_S * 1000)):
-            if self._counts()[0] or helper.poll() is not None:
+        self._helper = helper = _started(",".join(_available()))
+        polls = int(_READY_S * 1000) if request.monitored else 0
+        for _ in range(polls):
+            if helper.counts()[0] or helper.has_ended(wait_ms=1):
                 return
-            poll.poll(1)
-
-    def _counts(self) -> tuple[int, ...]:
-        return COUNTS.unpack(os.pread(self._file, COUNTS.size, 0))
 
     def stop(self) -> Records:
         """End the helper, and take what it wrote."""
         helper, self._helper = self._helper, None
         if helper is None:
             return Records(HelperRows(b""))
-        file = self._file
-        early = helper.poll() is not None
         try:
-            assert helper.stdin is not None
-            with suppress(BrokenPipeError):
-                helper.stdin.close()
+            if not helper.is_whole:
+                return Records(HelperRows(b""), warnings=(_CLOSED,))
+            early = helper.has_ended()
+            close_own(helper.life, helper.files[1])
             # A helper that has not begun would take a while to notice.
-            with suppress(subprocess.TimeoutExpired):
-                helper.wait(_ENDING_S if self._counts()[0] else 0)
-            helper.kill()
-            helper.wait()
-            _, rows, samples, late, cpu_ns = self._counts()
-            size = rows * ROW.size
-            written = os.pread(file, size, HEADER)
-            notes = os.pread(file, HEADER, 0)[COUNTS.size :].partition(b"\0")[0]
+            if not helper.has_ended(wait_ms=_ENDING_MS if helper.counts()[0] else 0):
+                os.kill(helper.process, signal.SIGKILL)
+            _, rows, samples, late, cpu_ns = helper.counts()
+            written = os.pread(helper.rows, rows * ROW.size, HEADER)
+            notes = os.pread(helper.rows, HEADER, 0)[COUNTS.size :].partition(b"\0")[0]
         finally:
-            os.close(file)
+            helper.close()
         warnings = notes.decode(errors="replace").splitlines()
         warnings += [_KILLED] if early and rows else []
         return Records(HelperRows(written, samples, late, cpu_ns), warnings=tuple(warnings))
@@ -166,6 +139,88 @@ class Monitor:
             .select(pl.col(name).cast(dtype) for name, dtype in READING_SCHEMA.items())
             .sort("time_ns", maintain_order=True)
         )
+
+
+@dataclass(slots=True)
+class _Helper:
+    """The helper, which is no child of this process, and the files that both have.
+
+    Attributes:
+        process: Its process id.
+        rows: The file with its readings.
+        life: A pipe that ends the helper when it is closed.
+        end: A pipe that is closed when the helper ends.
+        files: What tells the three files from others.
+    """
+
+    process: int
+    rows: int
+    life: int
+    end: int
+    files: tuple[File | None, ...]
+
+    def counts(self) -> tuple[int, ...]:
+        return COUNTS.unpack(os.pread(self.rows, COUNTS.size, 0))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the program has closed none of the files."""
+        return tuple(map(file_of, (self.rows, self.life, self.end))) == self.files
+
+    def has_ended(self, wait_ms: int = 0) -> bool:
+        poll = select.poll()
+        poll.register(self.end, select.POLLHUP)
+        return bool(poll.poll(wait_ms))
+
+    def close(self) -> None:
+        for number, file in zip((self.rows, self.life, self.end), self.files, strict=True):
+            close_own(number, file)
+        # Where this process is the first of a container, orphans become its children.
+        with suppress(ChildProcessError):
+            os.waitpid(self.process, 0)
+
+
+def _started(sources: str) -> _Helper:
+    """Start the helper by a shell that ends at once, so that the program has no child of xsp's.
+
+    A program that waits for any child, or that goes on as another program (`os.execv`), would
+    meet it.
+
+    Raises:
+        ProviderError: The system has no process or descriptor left.
+    """
+    environment = dict(os.environ)
+    if str(_ROOT) not in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        paths = [str(_ROOT), environment.get("PYTHONPATH", "")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    with ExitStack() as undo, ExitStack() as theirs:
+        try:
+            rows = os.memfd_create("xsp-readings")
+            undo.callback(os.close, rows)
+            os.truncate(rows, HEADER)
+            stopping, life = os.pipe()
+            theirs.callback(os.close, stopping)
+            undo.callback(os.close, life)
+            end, living = os.pipe()
+            undo.callback(os.close, end)
+            theirs.callback(os.close, living)
+            numbers = (str(each) for each in (rows, os.getpid(), stopping))
+            command = [sys.executable, "-P", "-m", "xsp_levels.monitor.helper", *numbers, sources]
+            shell = subprocess.run(
+                ["/bin/sh", "-c", '"$@" >/dev/null & echo $!', "sh", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                pass_fds=(rows, stopping, living),
+                start_new_session=True,  # Ctrl-C is for the program
+                check=True,
+            )
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise ProviderError(f"The monitor's helper cannot start ({error}).") from error
+        undo.pop_all()
+    files = tuple(map(file_of, (rows, life, end)))
+    return _Helper(int(shell.stdout), rows, life, end, files)
 
 
 @functools.cache

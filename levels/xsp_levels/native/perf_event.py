@@ -22,6 +22,7 @@ from pathlib import Path
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.native import event_ring, forked_child
 from xsp_levels.native.mapping import mappings
+from xsp_levels.native.own_file import close_own, file_of
 from xsp_levels.native.symbol import Place, place_of
 
 _EXECUTE = 4  # HW_BREAKPOINT_X
@@ -68,6 +69,7 @@ class Event:
         with undone_on_failure(lambda: os.close(descriptor)):
             self._ring = event_ring.Ring(descriptor, pages)
         self._descriptor: int | None = descriptor
+        self._file = file_of(descriptor)
         forked_child.register(self)
 
     def enable(self) -> None:
@@ -86,7 +88,7 @@ class Event:
             data = self._ring.take()
         finally:
             self._ring.close()
-            os.close(descriptor)
+            close_own(descriptor, self._file)
         hits = read_hits(data, arguments=self._arguments)
         return hits, max(0, count - len(hits))
 
@@ -97,7 +99,7 @@ class Event:
         """
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
-            os.close(descriptor)
+            close_own(descriptor, self._file)
 
 
 def read_hits(data: bytes, *, arguments: bool = False) -> list[Hit]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ from xsp_levels.monitor import amd, host, nvidia, provider, rapl
 from xsp_levels.monitor.provider import Monitor
 
 FAKE = Path(__file__).parent / "fake"
+PATHS = os.pathsep.join([str(FAKE), *filter(None, sys.path)])
 ALONE = Request(frozenset(), monitored=True)
 
 
@@ -237,11 +239,61 @@ def test_a_helper_that_is_killed_leaves_its_readings_and_a_warning(gpus: Any) ->
     time.sleep(0.2)
     helper = monitor._helper
     assert helper is not None
-    helper.kill()
-    helper.wait()
+    os.kill(helper.process, signal.SIGKILL)
+    assert helper.has_ended(wait_ms=10_000)
     records = monitor.stop()
     assert monitor.readings(records).height > 0
     assert "ended early" in records.warnings[-1]
+
+
+def wait_for_end(process: int) -> None:
+    for _ in range(1000):
+        if not psutil.pid_exists(process) or psutil.Process(process).status() == "zombie":
+            return
+        time.sleep(0.01)
+    pytest.fail("the helper goes on")
+
+
+def test_the_program_may_close_all_files_and_its_own_stay_open(gpus: Any, tmp_path: Path) -> None:
+    code = (
+        "import os, sys, xsp\n"
+        "from xsp.testing import only_providers\n"
+        "from xsp_levels.monitor.provider import Monitor\n"
+        "with only_providers(Monitor()):\n"
+        "    with xsp.profile(levels=1, progress=False, monitor=True) as prof:\n"
+        "        os.closerange(3, 4096)\n"
+        "        mine = [os.open(sys.argv[1], os.O_CREAT | os.O_RDWR) for _ in range(600)]\n"
+        "for each in mine: os.fstat(each)\n"
+        "print(*(warning.message for warning in prof.trace.warnings))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, tmp_path / "a"],
+        stdout=subprocess.PIPE, text=True, check=True, env=os.environ | {"PYTHONPATH": PATHS},
+    )  # fmt: skip
+    assert "closed all files" in done.stdout
+
+
+def test_another_program_inherits_neither_files_nor_a_child(gpus: Any) -> None:
+    look = (
+        "import os, time\n"
+        "print(*(os.path.realpath(f'/proc/self/fd/{each}') for each in range(3, 99)))\n"
+        "time.sleep(0.5)\n"
+        "os.waitpid(-1, os.WNOHANG)\n"
+    )
+    code = (
+        "import os, sys\n"
+        "from xsp.clock import SystemClock\n"
+        "from xsp.provider import Request\n"
+        "from xsp_levels.monitor.provider import Monitor\n"
+        "Monitor().start(SystemClock(), Request(frozenset(), monitored=True))\n"
+        "os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, look], capture_output=True, text=True, check=False,
+        env=os.environ | {"PYTHONPATH": PATHS},
+    )  # fmt: skip
+    assert "xsp-readings" not in done.stdout
+    assert "ChildProcessError" in done.stderr
 
 
 def test_the_helper_dies_with_its_parent(gpus: Any) -> None:
@@ -256,20 +308,15 @@ def test_the_helper_dies_with_its_parent(gpus: Any) -> None:
         "    os.close(1)\n"
         "    time.sleep(5)\n"
         "    os._exit(0)\n"
-        "print(monitor._helper.pid, flush=True)\n"
+        "print(monitor._helper.process, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", program],
         stdout=subprocess.PIPE, text=True, check=False,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(FAKE), *filter(None, sys.path)])},
+        env=os.environ | {"PYTHONPATH": PATHS},
     )  # fmt: skip
-    number = int(done.stdout)
-    for _ in range(300):
-        if not psutil.pid_exists(number) or psutil.Process(number).status() == "zombie":
-            return
-        time.sleep(0.01)
-    pytest.fail("the helper outlives its parent")
+    wait_for_end(int(done.stdout))
 
 
 def test_a_profile_that_ends_before_the_helper_has_begun_is_quick_and_has_no_readings(
@@ -280,7 +327,7 @@ def test_a_profile_that_ends_before_the_helper_has_begun_is_quick_and_has_no_rea
     helper = monitor._helper
     assert helper is not None
     records = monitor.stop()
-    assert helper.returncode is not None
+    wait_for_end(helper.process)
     assert monitor.stop().data.rows == b""
     assert monitor.readings(records).schema == monitor.readings(monitor.stop()).schema
 

@@ -99,7 +99,7 @@ class WorkerSampler:
 
     def samples(self) -> tuple[WorkerSamples, ...]:
         """Return what the children have written so far."""
-        if self._file is None:
+        if self._file is None or not self._is_mine(self._file):
             return self._kept
         size = os.fstat(self._file).st_size
         content = b"".join(
@@ -120,11 +120,19 @@ class WorkerSampler:
 
     def end(self) -> None:
         """Let go of the file, and have the children's sampling threads end."""
-        if self._file is not None:
+        file = self._file
+        if file is not None and self._is_mine(file):
             self._kept = self.samples()
-            os.truncate(self._file, 0)
-            os.close(self._file)
-            self._file = None
+            os.truncate(file, 0)
+            os.close(file)
+        self._file = None
+
+    def _is_mine(self, file: int) -> bool:
+        """Tell whether the program has left the file open, and opened no other in its place."""
+        try:
+            return os.fstat(file).st_ino == self._inode
+        except OSError:
+            return False
 
     def _write(self, now_ns: int) -> None:
         """Append what was sampled since the last time; called by the child after each sample."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from xsp_levels.arming import undone_on_failure
 from xsp_levels.native import event_ring
 from xsp_levels.native.event_ring import Ring
+from xsp_levels.native.own_file import File, close_own, file_of
 from xsp_levels.system.linux.access import Access
 from xsp_levels.system.linux.moment import samples
 from xsp_levels.system.linux.record import PERIODS, Integers, What
@@ -57,6 +58,10 @@ class Group:
     count: int = 0
     counters: list[int] = field(default_factory=list)
     _before: tuple[int, int, int] = (0, 0, 0)
+    _file: File | None = None
+
+    def __post_init__(self) -> None:
+        self._file = file_of(self.descriptors[0])
 
     def enable(self) -> None:
         """Let the events record."""
@@ -108,7 +113,7 @@ class Group:
         descriptors = [*self.descriptors, *self.counters]
         self.descriptors, self.counters = [], []
         for descriptor in descriptors:
-            os.close(descriptor)
+            close_own(descriptor, self._file)
 
     def _read(self) -> tuple[tuple[int, ...], int]:
         """Return the counters: how many, time running, and so many of each event."""
