@@ -383,6 +383,43 @@ def test_where_only_the_host_can_be_read_it_is_read_on_request(
     assert "energy_j" not in asked.root.attributes
 
 
+def test_a_block_too_short_to_read_anything_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(provider, "_available", lambda: ("host",))
+    with added_providers(Monitor()), xsp.profile(levels=1, progress=False, monitor=True) as prof:
+        spin()
+    assert "few-readings" in {warning.code for warning in prof.trace.warnings}
+    with pytest.raises(xsp.AnalysisError, match="too little"):
+        xsp.analyses.host_use(prof.trace)
+
+
+def test_too_few_readings_of_a_gpu_are_told_and_nan_is_none(gpus: Any) -> None:
+    gpus({"lost_after_s": 0.4, "gpm": {"2": float("nan")}})
+    with added_providers(Monitor()), xsp.profile(levels=1, progress=False) as prof:
+        time.sleep(1.5)
+    trace = prof.trace
+    assert "power_w" in metrics(trace.readings)
+    assert "sm_active_pct" not in metrics(trace.readings)
+    assert "few-readings" in {warning.code for warning in trace.warnings}
+    assert "energy_j" not in trace.root.attributes
+    with pytest.raises(xsp.AnalysisError, match="too little"):
+        xsp.analyses.energy(trace)
+
+
+@pytest.mark.parametrize("command", [["energy"], ["profile", "--energy"]])
+def test_a_machine_that_tells_no_energy_refuses_before_anything_is_loaded(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: list[str],
+    tmp_path: Path,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(provider, "_available", lambda: ("host",))
+    (tmp_path / "a.py").write_text("raise SystemExit('loaded')")
+    with added_providers(Monitor()):
+        assert run([*command, f"{tmp_path}/a.py:step", "-o", f"{tmp_path}/a.xsp"]) != 0
+    told = capsys.readouterr().err
+    assert "Nothing here tells energy" in told
+    assert "loaded" not in told
+    assert "loading" not in told
+
+
 def test_groups_of_long_steps_have_energies_of_their_own(gpus: Any) -> None:
     gpus({"watts": 150, "update_s": 0.01})
     with added_providers(Monitor()), xsp.profile(levels=1, progress=False) as prof:

@@ -84,7 +84,12 @@ class Need(Enum):
         """Return why a trace does not meet the need and what to do, None where it does."""
         if _MET[self](trace.spans):
             return None
-        return f"the trace {trace.name} has no {self.value[0]}: {self.value[1]}"
+        remedy = self.value[1]
+        metrics = _READINGS.get(self, ())
+        told = metrics and "few-readings" in {warning.code for warning in trace.warnings}
+        if told or trace.readings["metric"].is_in(metrics).any():
+            remedy = "readings cover too little of it; measure again for longer, see its warnings"
+        return f"the trace {trace.name} has no {self.value[0]}: {remedy}"
 
 
 def _has(*kinds: Kind) -> Callable[[pl.DataFrame], bool]:
@@ -123,6 +128,13 @@ def _inputs(spans: pl.DataFrame) -> bool:
     known = attribute_column(spans, "inputs", pl.List(pl.String)).is_not_null()
     return bool((known & pl.Series(graph_operators(spans))).any())
 
+
+# Metrics whose readings make what is needed, if there are enough of them.
+_READINGS: Mapping[Need, tuple[str, ...]] = {
+    Need.UTILIZATION: ("gpu_busy_pct", "sm_active_pct"),
+    Need.ENERGY: ("energy_j", "power_w", "processor_energy_j"),
+    Need.HOST: ("process_s",),
+}
 
 _MET: Mapping[Need, Callable[[pl.DataFrame], bool]] = {
     Need.LAYERS: _has(Kind.LAYER),

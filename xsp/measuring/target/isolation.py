@@ -23,7 +23,7 @@ from xsp.measuring.target.spec import Spec
 from xsp.measuring.target.worker import PART, WHOLE, Failure, Worker
 from xsp.progress import Display, Progress, progress_bar, status_line
 from xsp.reading.runs import ProcessRuns, build_trace
-from xsp.record.session import Settings
+from xsp.record.session import Settings, check_energy
 from xsp.trace import Trace
 from xsp.trace_context import origin
 from xsp.warning import INTERRUPTED, TraceWarning
@@ -72,6 +72,8 @@ def measure_isolated(
         MeasurementError: The target could not be measured.
         KeyboardInterrupt: Interrupted before anything was complete.
     """
+    if settings.energy:
+        check_energy()
     # Before any process starts, so that the trace begins where the caller began.
     began = origin(SystemClock())
     with nullcontext(ending) if ending else ExitStack() as stack:

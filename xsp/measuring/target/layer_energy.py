@@ -18,7 +18,7 @@ from xsp.progress import Display, progress_bar, status_line
 from xsp.provider import Layered, ModelCall
 from xsp.reading.monitor import attributes_of, monitoring_of, with_attributes
 from xsp.reading.runs import build_trace
-from xsp.record.session import PlannedVisit, Session, Settings, exclusively
+from xsp.record.session import PlannedVisit, Session, Settings, check_energy, exclusively
 from xsp.trace import Trace, attribute_column
 from xsp.warning import TraceWarning
 
@@ -49,6 +49,7 @@ def measure_energy(spec: Spec, settings: Settings, top: int) -> Trace:
         draw.say(f"loading {spec.source or spec.target}")
         return _measured(resolve(runnable), settings, top, draw)
 
+    check_energy()
     with exported(spec) as runnable, progress_bar(None, spec.name) as draw:
         outcome = attempt(work)
     if isinstance(outcome, Failure):

@@ -11,6 +11,7 @@ import polars as pl
 from xsp.provider import Readings
 from xsp.reading.monitor.energy import Energy, energy_of
 from xsp.reading.monitor.readings import Monitoring
+from xsp.text import duration
 from xsp.warning import TraceWarning
 
 HOST = -1
@@ -34,13 +35,24 @@ _DISAGREE = (
     "the energy counter says {:.4g} J for a step, and power over time {:.4g} J ({:+.0f} %). Trust "
     "neither to better than that; compare with a power meter."
 )
+_UNREAD = (
+    "the program ended after {}, before the monitor could read enough, so energy and utilization "
+    "are missing. Profile a second or more."
+)
+_UNCOVERED = (
+    "readings of devices cover only {} of {}, so their energy is missing. Measure again for "
+    "longer; other warnings may say why."
+)
 
 
-def attributes_of(monitoring: Monitoring) -> tuple[dict[str, Any], list[TraceWarning]]:
+def attributes_of(
+    monitoring: Monitoring, *, asked: bool = False
+) -> tuple[dict[str, Any], list[TraceWarning]]:
     """Return the attributes that the readings beside a program, or beside its steps, make.
 
     Args:
         monitoring: The readings; of several steps energy is that of one.
+        asked: Whether the user asked for them, so that a short program without any is told.
 
     Returns:
         The attributes, without those that nothing tells; and warnings.
@@ -66,6 +78,14 @@ def attributes_of(monitoring: Monitoring) -> tuple[dict[str, Any], list[TraceWar
         found |= {"idle_power_w": sum(watts)} if watts else {}
     found |= _utilization(of_devices, lasts_ns)
     found |= _host(readings.filter(pl.col("device") == HOST), lasts_ns, steps)
+    if asked and not known and "cpu_pct" not in found:
+        warnings.append(TraceWarning("few-readings", _UNREAD.format(duration(lasts_ns))))
+    elif not known and lasts_ns >= _SETTLE_NS:
+        times = [each["time_ns"].clip(0, lasts_ns) for _, each in _devices(of_devices)]
+        covered_ns = max((int(np.ptp(each.to_numpy())) for each in times), default=lasts_ns)
+        if covered_ns < lasts_ns // 2:
+            said = _UNCOVERED.format(duration(covered_ns), duration(lasts_ns))
+            warnings.append(TraceWarning("few-readings", said))
     return found, warnings
 
 

@@ -62,4 +62,6 @@ def _readings(provider: Provider, records: Records, warnings: list[TraceWarning]
         warnings.append(TraceWarning("provider-failed", said))
         return none
 
-    return guarded(lambda: provider.readings(records).select(*READING_SCHEMA), failed)
+    return guarded(lambda: provider.readings(records).select(*READING_SCHEMA), failed).filter(
+        pl.col("value").is_finite()  # a driver may say NaN
+    )

@@ -115,7 +115,7 @@ def read_program(
     warnings += warnings_of((*deep.counts, *(system.counts if system is not None else ())))
     monitoring = monitoring_of(record.monitored)
     if monitoring is not None:
-        told, contradictions = attributes_of(monitoring)
+        told, contradictions = attributes_of(monitoring, asked=settings.monitor is True)
         own[0] = {**own.get(0, {}), **told}
         for row, energy in _group_energies(monitoring, forest, naming, record, rows).items():
             own[row] = {**own.get(row, {}), **part_attributes(energy)}

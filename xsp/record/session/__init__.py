@@ -25,7 +25,7 @@ from xsp.record.session.interruption import interrupted, page_faults
 from xsp.record.session.plan import Plan
 from xsp.record.session.recorder import Session
 from xsp.record.session.registry import Listed, installed_providers, listed_providers, registered
-from xsp.record.session.selection import Selection, select
+from xsp.record.session.selection import Selection, check_energy, select
 from xsp.record.session.settings import Settings, schedule, settings_of
 from xsp.record.session.visit import Monitored, PlannedVisit, Visit, counting, worth_keeping
 
@@ -40,6 +40,7 @@ __all__ = [
     "Session",
     "Settings",
     "Visit",
+    "check_energy",
     "counting",
     "describe_environment",
     "describe_frameworks",

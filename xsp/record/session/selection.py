@@ -89,6 +89,17 @@ def select(
     )
 
 
+def check_energy() -> None:
+    """Ask monitors alone whether energy can be read, which takes no framework.
+
+    Raises:
+        MeasurementError: Nothing here tells energy.
+    """
+    monitors = (p for p in registry.installed_providers() if isinstance(p, Monitor))
+    usable = [p for p in monitors if registry.unavailable(p) is None]
+    list(_monitors(usable, asked=None, energy=True))
+
+
 def _monitors(
     usable: Iterable[Provider], *, asked: bool | None, energy: bool
 ) -> Iterator[Any]:  # providers that are monitors
