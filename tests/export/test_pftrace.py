@@ -16,6 +16,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as pb
 from sketch import some
 from timelines import frame, frames, row
 
+from xsp.errors import TraceFormatError
 from xsp.importers import Recording, Source, trace_of
 from xsp.reading.importers.perfetto import Perfetto
 from xsp.show.export import label
@@ -263,6 +264,23 @@ def test_what_monitors_read_are_counters_of_each_device() -> None:
         if (event := packet.track_event).type == pb.TrackEvent.TYPE_COUNTER
     ]
     assert sorted(counted) == [("GPU 0 power_w", 0, 350.5), ("host cpu_pct", 0, 80.0)]
+
+
+def test_a_cut_file_says_so_wherever_it_was_cut() -> None:
+    whole = content(launched())
+    count = len(read(whole).rows)
+    told: list[str] = []
+    for size in range(60, len(whole), 7):
+        try:
+            found = read(whole[:size])
+        except TraceFormatError as error:
+            told.append(str(error))
+            continue
+        is_told = "cut-short" in {warning.code for warning in found.warnings}
+        assert is_told or (len(found.rows) == count and size > 0.9 * len(whole))
+    assert told
+    assert all("end is missing" in each for each in told)
+    assert "cut-short" not in {warning.code for warning in read(whole).warnings}
 
 
 def test_files_of_both_suffixes_hold_the_same(tmp_path: Path) -> None:

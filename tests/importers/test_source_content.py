@@ -15,11 +15,12 @@ from xsp.reading.importers import source as sources
 CONTENT = os.urandom(3_000_000)
 
 
-@pytest.fixture(params=["plain", "gzip", "two gzips"])
+@pytest.fixture(params=["plain", "gzip", "two gzips", "gzip of gzip"])
 def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     packed = {
         "plain": CONTENT,
         "gzip": gzip.compress(CONTENT),
+        "gzip of gzip": gzip.compress(gzip.compress(CONTENT)),
         "two gzips": gzip.compress(CONTENT[:1000]) + gzip.compress(CONTENT[1000:]),
     }
     (tmp_path / "file").write_bytes(packed[request.param])

@@ -24,6 +24,7 @@ from xsp.text import counted
 
 _GZIP, _ZIP = b"\x1f\x8b", b"PK\3\4"
 _ASIDE = "__MACOSX/"  # what macOS puts beside the files of an archive
+_LAYERS = 2  # of gzip: a packed trace may lie in an archive, or be packed once more
 _HEAD = 64 * 1024  # bytes by which the format of a file is told
 _PIECE = 1 << 20  # bytes that are read at once where all is read
 _SPACE = 5  # times the content: so much memory its spans take, as Kineto's do
@@ -116,8 +117,12 @@ class Source:
         content: _Content = file
         if file.peek(len(_ZIP)).startswith(_ZIP):
             content = stack.enter_context(self._member(file, stack))
-        if content.peek(len(_GZIP)).startswith(_GZIP):  # a packed trace may lie in an archive
-            content = stack.enter_context(gzip.GzipFile(fileobj=cast("BinaryIO", content)))
+        for _ in range(_LAYERS):
+            if not _is_packed(content):
+                break
+            content = stack.enter_context(
+                gzip.GzipFile(None, "rb", fileobj=cast("BinaryIO", content))
+            )
         return content
 
     def _member(self, file: io.BufferedReader[Any], stack: ExitStack) -> zipfile.ZipExtFile:
@@ -192,6 +197,14 @@ class _Counted(io.RawIOBase):
         while part := self.read(_PIECE):
             parts.append(part)
         return b"".join(parts)
+
+
+def _is_packed(content: _Content) -> bool:
+    """Tell whether gzip packed what comes; what is damaged is for the reader to find."""
+    try:
+        return content.peek(len(_GZIP)).startswith(_GZIP)
+    except (EOFError, OSError, zlib.error):
+        return False
 
 
 def _beginning(content: _Content) -> bytes:

@@ -242,6 +242,7 @@ class _Writer:
         snapshot = [message(1, _number(1, clock), _number(2, at)) for clock, at in clocks]
         about: dict[str, Any] = {
             "xsp.format": 1,
+            "xsp.spans": self._spans.height,  # fewer are in a file whose end is missing
             "xsp.version": self._metadata.get("xsp_version") or __version__,
             "xsp.name": self._subject,
             "xsp.created": self._metadata.get("created"),

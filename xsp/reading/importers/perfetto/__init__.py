@@ -80,6 +80,7 @@ class Perfetto:
         found = tuple(recordings(tables, Facts({}, packets.cut), source))
         if not any(each.rows.height or each.roots.height for each in found):
             said = f" ({listed(tables.strange)})" if tables.strange else ""
+            said += ", and its end is missing" if packets.cut else ""
             raise TraceFormatError(
                 f"{source.path} holds no slices of a program{said}. Record it with the events of "
                 "the program (`track_event`)."
@@ -89,11 +90,14 @@ class Perfetto:
 
 def _own(slices: Slices, stages: Stages, about: dict[str, str]) -> Recording:
     rows, root, others = own_rows(slices, stages)
-    if not root.height and not rows.height:
-        raise TraceFormatError("The export of xsp holds no spans. Export the trace again.")
+    count, written = root.height + rows.height, about.get("xsp.spans", "")
+    lacks = slices.unended > 0 or (written.isdecimal() and count < int(written))
+    if not count:
+        why = ", and its end is missing" if lacks or slices.packets.cut else ""
+        raise TraceFormatError(f"The export of xsp holds no spans{why}. Export the trace again.")
     if others:
         slices.packets.left["slices that are no spans of xsp's"] += others
-    cut = [TraceWarning("cut-short", _CUT)] if slices.packets.cut else []
+    cut = [TraceWarning("cut-short", _CUT)] if slices.packets.cut or lacks else []
     host = about.get("xsp.host", "")
     return Recording(
         tool=f"xsp {about.get('xsp.version', '')}, as pftrace",
