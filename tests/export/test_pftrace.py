@@ -250,8 +250,8 @@ def test_memory_is_a_counter_and_warnings_are_an_instant() -> None:
 
 def test_what_monitors_read_are_counters_of_each_device() -> None:
     read = pl.DataFrame(
-        {"device": [0, 0, -1], "start_ns": [0, 100, 0], "power_w": [350.5, None, None],
-         "cpu_pct": [None, None, 80.0]}
+        {"device": ["GPU 0", "GPU 0", "host"], "start_ns": [0, 100, 0],
+         "power_w": [350.5, None, None], "cpu_pct": [None, None, 80.0]}
     )  # fmt: skip
     file = io.BytesIO()
     write_pftrace(reduce(frame(row(1, None, 0, 99)), None), METADATA, file, read)

@@ -302,11 +302,10 @@ def monitored(table: pl.DataFrame) -> Iterator[tuple[str, str, pl.Series, pl.Ser
         table: Table of the analysis `utilization-timeline`.
     """
     for (device,), own in table.group_by("device", maintain_order=True):
-        of = "host" if int(str(device)) < 0 else f"GPU {device}"
         for what in own.drop("device", "start_ns").columns:
             known = own.select("start_ns", what).drop_nulls()
             if known.height:
-                yield f"{of} {what}", what, known["start_ns"], known[what]
+                yield f"{device} {what}", what, known["start_ns"], known[what]
 
 
 def own_memory(spans: pl.DataFrame) -> pl.DataFrame:

@@ -19,6 +19,7 @@ _RATES_PCT = {
     "waiting_for_memory_pct": (("memory_pressure_s",), ()),
     "waiting_for_io_pct": (("io_pressure_s",), ()),
 }
+_STATES = ("user_s", "system_s", "idle_s", "io_wait_s", "steal_s")  # of all CPUs
 _RATES = {
     "read_bytes_per_s": ("disk_read_bytes", "process_read_bytes"),
     "written_bytes_per_s": ("disk_written_bytes", "process_written_bytes"),
@@ -70,11 +71,15 @@ def host_use(trace: Trace) -> pl.DataFrame:
         values = series[name][1] if name in series else np.zeros(0)
         return int(values.min() if least else values.max()) if len(values) else None
 
+    # All CPUs together do or await something all the time; ticks of 10 ms are too many or too few.
+    cpus = round(rate(*_STATES) or 0.0)
     rows = []
     for at, of in enumerate(("machine", "program")):
         row: dict[str, Any] = {"of": of}
         for column, pair in _RATES_PCT.items():
             seconds = rate(*pair[at])
+            if column == "cpu_pct" and seconds is not None and cpus:
+                seconds = min(seconds, cpus)
             row[column] = None if seconds is None else 100 * seconds
         row |= {column: rate(*filter(None, (pair[at],))) for column, pair in _RATES.items()}
         rows.append(row)

@@ -21,7 +21,7 @@ _COUNTERS = {
     "process_s": ("cpu_pct", 100.0),
 }  # fmt: skip
 _COLUMNS = {
-    "device": "Number of the GPU; -1: the host.",
+    "device": "`host`, or `GPU 0` and so on, as CUDA or HIP counts.",
     "start_ns": "Time from the begin of the steps that were monitored, or of the program.",
     "power_w": "Mean power; of the host, of its CPU packages.",
     "gpu_busy_pct": "Share of time in which some kernel ran.",
@@ -70,7 +70,13 @@ def utilization_timeline(trace: Trace) -> pl.DataFrame:
         parts.append(rows.select(*keys[:2], what=pl.lit(name), value=pl.col("value") * factor))
     wide = pl.concat(parts).pivot("what", index=keys[:2], values="value").sort(keys[:2])
     missing = [pl.lit(None, pl.Float64).alias(n) for n in _COLUMNS if n not in wide.columns]
-    whole = ("device", "start_ns", "memory_bytes")
-    return wide.with_columns(missing).select(
-        pl.col(name).cast(pl.Int64 if name in whole else pl.Float64) for name in _COLUMNS
+    on_host = pl.when(pl.col("device") < 0).then(pl.lit("host"))
+    called = on_host.otherwise(pl.format("GPU {}", "device"))
+    whole = ("start_ns", "memory_bytes")
+    return wide.with_columns(*missing, device=called).select(
+        "device",
+        *(
+            pl.col(name).cast(pl.Int64 if name in whole else pl.Float64)
+            for name in list(_COLUMNS)[1:]
+        ),
     )

@@ -22,7 +22,7 @@ def _utilization_timeline(table: pl.DataFrame) -> figure:
         (
             part,
             name,
-            f"{_called(device)} {heading_of(name)}, up to {text_of(name, part[name].max())}",
+            f"{device} {heading_of(name)}, up to {text_of(name, part[name].max())}",
         )
         for (device,), part in table.group_by("device", maintain_order=True)
         for name in table.columns[2:]
@@ -50,10 +50,6 @@ def _utilization_timeline(table: pl.DataFrame) -> figure:
         at + _HEIGHT / 2: label for at, (_, _, label) in enumerate(reversed(lanes))
     }
     return drawn
-
-
-def _called(device: object) -> str:
-    return "host" if device == -1 else f"GPU {device}"
 
 
 utilization_timeline = Picture("utilization-timeline", _utilization_timeline)
