@@ -5,6 +5,7 @@ Needs PyTorch, FastAPI, uvicorn and httpx: `pip install fastapi uvicorn httpx`. 
 """
 
 import asyncio
+import os
 import tempfile
 import threading
 
@@ -44,5 +45,5 @@ if __name__ == "__main__":
     for thread in threading.enumerate():
         if thread.name == "xsp-request":  # the last trace is being made
             thread.join()
-    trace = xsp.load(f"{FOLDER}/request-000.xsp")
+    trace = xsp.load(f"{FOLDER}/request-{os.getpid()}-000.xsp")
     print(trace)

@@ -91,6 +91,15 @@ def test_kernels_that_wait_for_other_gpus_are_never_chosen(demo: xsp.Trace) -> N
     assert "would never end" in refused["reason"].item()
 
 
+def test_kernels_that_may_not_be_chosen_do_not_fill_the_share(demo: xsp.Trace) -> None:
+    first = chosen(demo)["kernel"][0]
+    name = pl.when(pl.col("name") == first).then(pl.lit("ncclDevKernel_AllReduce_Sum"))
+    spans = demo.spans.with_columns(name.otherwise("name").alias("name"))
+    share = chosen(demo)["share_pct"][0]
+    table = chosen(xsp.Trace(spans, demo.metadata), until_pct=share)
+    assert table["chosen"].sum() >= 1
+
+
 def test_a_trace_without_a_device_says_what_to_do() -> None:
     trace = xsp.measure(lambda: sum(range(100)), levels=1, runs=2)
     with pytest.raises(xsp.AnalysisError, match="levels=4"):

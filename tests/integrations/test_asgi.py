@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 import time
@@ -144,7 +145,9 @@ def test_one_request_in_so_many_is_profiled_and_files_are_bounded(tmp_path: Path
         assert response.json() == number
         # Each second request replaces the oldest trace.
         assert len([*tmp_path.iterdir()]) == min(number // 2, 2)
-    assert {path.name for path in tmp_path.iterdir()} == {"request-000.xsp", "request-001.xsp"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"request-{os.getpid()}-{number:03d}.xsp" for number in range(2)
+    }
 
 
 def test_a_request_holds_nothing_of_those_answered_meanwhile(tmp_path: Path) -> None:
@@ -195,11 +198,14 @@ def test_requests_in_another_measurement_are_not_profiled_and_no_steps_of_it(
 def test_a_destination_that_fails_is_named_and_the_server_goes_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    target = tmp_path / "file"
-    target.write_text("no folder")
-    app = application(target, every=1)
+    export = tmp_path / "missing" / "request.otlp.json"
+    app = application(None, every=1, export=str(export))
     assert [r.json() for r in get(app, "/v1/items/1", "/v1/items/2")] == [1, 2]
     assert "xsp: no trace of a request" in capsys.readouterr().err
+    (tmp_path / "file").write_text("no folder")
+    for options in ({"folder": tmp_path / "file"}, {"export": "nowhere"}):
+        with pytest.raises(ValueError, match="file"):
+            ProfileMiddleware(app, **options)  # type: ignore[arg-type]
 
 
 def test_traces_are_exported_with_opentelemetrys_names(tmp_path: Path) -> None:

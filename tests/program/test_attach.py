@@ -63,6 +63,9 @@ def test_a_process_that_allows_it_is_profiled_and_goes_on(
 ) -> None:
     process = started(WORK)
     file = tmp_path / "work.xsp"
+    with pytest.raises(ValueError, match="level"):
+        attach(process.pid, file, levels=[1, "everything"])
+    attach(process.pid, file, seconds=0.2, levels=[1])
     for levels in ("1", "region"):
         arguments = [str(process.pid), "--seconds", "0.5", "--levels", levels, "-o", str(file)]
         assert run(["attach", *arguments]) == 0

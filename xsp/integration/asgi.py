@@ -24,6 +24,7 @@ from typing import Any
 from xsp.errors import XspError
 from xsp.level import LevelSet
 from xsp.measuring.program import profile
+from xsp.show.export import check
 
 __all__ = ["ProfileMiddleware"]
 
@@ -44,14 +45,15 @@ class ProfileMiddleware:
     Args:
         app: The application that answers.
         every: Profile the last of so many requests; by default of 100.
-        folder: Folder of the traces `request-000.xsp`, …, by default `xsp-traces`; None: no files.
-        keep: Most files in the folder, by default 20; a new trace replaces the oldest.
+        folder: Folder of the traces `request-PID-000.xsp`, …, by default `xsp-traces`; None: none.
+        keep: Most files of a server process, by default 20; a new trace replaces the oldest.
         export: Destination that each trace is exported to (`Trace.export`), such as
             `http://localhost:4318`; by default none.
         levels: What to record, by default 2; as for `xsp.profile`.
 
     Raises:
-        ValueError: A number is less than 1, or there is no such level.
+        ValueError: A number is less than 1, there is no such level or destination, or the folder
+            is a file.
     """
 
     def __init__(
@@ -67,6 +69,10 @@ class ProfileMiddleware:
         for name, number in (("every", every), ("keep", keep)):
             if number < 1:
                 raise ValueError(f"{name} must be 1 or more (not {number}). Choose another number.")
+        if folder is not None and Path(folder).exists() and not Path(folder).is_dir():
+            raise ValueError(f"folder is a file ({folder}). Name a folder.")
+        if export is not None:
+            check(export)
         self._app = app
         self._every, self._keep = every, keep
         self._folder = None if folder is None else Path(folder)
@@ -101,23 +107,23 @@ class ProfileMiddleware:
                     await self._app(scope, receive, noting)
                 finally:
                     if step is not None:
-                        step.name, step.attributes = _named(scope, known)
+                        step.name, step.attributes = _request_name(scope, known)
         finally:
             if step is None:  # another measurement runs
                 self._busy.release()
             else:
-                threading.Thread(target=self._made, args=(prof,), name="xsp-request").start()
+                threading.Thread(target=self._save_trace, args=(prof,), name="xsp-request").start()
 
     def _profile(self) -> profile:
         return profile(self._levels, on_busy="skip", repeat=False, progress=False)
 
-    def _made(self, prof: profile) -> None:
+    def _save_trace(self, prof: profile) -> None:
         """Make the trace of a request, and hand it on; a server goes on if that fails."""
         try:
             for trace in prof.groups.values():
                 if self._folder is not None:
                     self._folder.mkdir(parents=True, exist_ok=True)
-                    trace.save(self._oldest(self._folder))
+                    trace.save(self._next_path(self._folder))
                 if self._export is not None:
                     trace.export(self._export)
         except (XspError, OSError) as error:
@@ -125,13 +131,14 @@ class ProfileMiddleware:
         finally:
             self._busy.release()
 
-    def _oldest(self, folder: Path) -> Path:
-        """Return a path that is free, or that of the oldest trace."""
-        paths = [folder / f"request-{number:03d}.xsp" for number in range(self._keep)]
+    def _next_path(self, folder: Path) -> Path:
+        """Choose a path that is free, or that of the oldest trace, of this server process."""
+        name = f"request-{os.getpid()}-{{:03d}}.xsp"
+        paths = [folder / name.format(number) for number in range(self._keep)]
         return min(paths, key=lambda path: path.stat().st_mtime_ns if path.exists() else 0)
 
 
-def _named(scope: Any, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+def _request_name(scope: Any, known: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the name of a request, and OpenTelemetry's attributes, once it has been answered.
 
     The router has put its route into the scope; FastAPI notes apart what the routers around say.

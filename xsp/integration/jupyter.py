@@ -13,6 +13,7 @@ Example:
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.error import UsageError
@@ -45,6 +46,7 @@ class XspMagics(Magics):
             UsageError: An option is unknown or has no value, or there is nothing to run.
         """
         import xsp  # noqa: PLC0415
+        from xsp.machine import check_writable  # noqa: PLC0415
 
         shell = self.shell
         assert shell is not None  # IPython calls magics of its shell alone
@@ -54,12 +56,17 @@ class XspMagics(Magics):
         if cell is not None and words:
             raise UsageError(f"Unknown option ({words}). {_USAGE}")
         settings: dict[str, Any] = {"levels": options.get("--levels", "2")}
+        if "-o" in options:
+            try:
+                check_writable(Path(options["-o"]))
+            except xsp.ExportError as error:
+                raise UsageError(str(error)) from None
         try:
+            if "--budget" in options:
+                settings["budget"] = float(options["--budget"])
             xsp.profile(**settings)
         except ValueError as error:
             raise UsageError(str(error)) from None
-        if "--budget" in options:
-            settings["budget"] = float(options["--budget"])
         if cell is None:
             code = compile(words, "<xsp>", "eval")
             names, own = shell.user_global_ns, shell.user_ns
@@ -102,7 +109,6 @@ def _show_report(trace: Trace) -> None:
     """Show the report in a frame of its own, so that its styles stay off the notebook's."""
     import tempfile  # noqa: PLC0415
     from html import escape  # noqa: PLC0415
-    from pathlib import Path  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory() as folder:
         page = trace.report(Path(folder) / "report.html").read_text(encoding="utf-8")

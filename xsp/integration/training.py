@@ -136,7 +136,7 @@ class TrainingProfile:
                 return
 
     def _keep(self, trace: Trace, stage: str) -> None:
-        rank = self._rank or _rank()
+        rank = _rank() if self._rank is None else self._rank
         of_rank = "" if rank is None else f"-rank{rank}"
         named = stage if self._name is None else f"{self._name}-{stage}"
         name = re.sub(r"[^\w.-]+", "_", named)

@@ -73,7 +73,12 @@ class Host:
             if (moved := _number(paged, name)) is not None:
                 yield Reading(metric, moved * 1024.0)
         lines = [line.partition(":") for line in self._text("/proc/net/dev").splitlines()[2:]]
-        cards = [rest.split() for name, _, rest in lines if name.strip() != "lo"]
+        # What a virtual interface forwards, a card has counted; a last line may be cut short.
+        cards = [
+            fields
+            for name, _, rest in lines
+            if len(fields := rest.split()) > 8 and os.path.exists(_CARD.format(name.strip()))
+        ]
         if cards:
             yield Reading("net_received_bytes", float(sum(int(card[0]) for card in cards)))
             yield Reading("net_sent_bytes", float(sum(int(card[8]) for card in cards)))
@@ -103,6 +108,9 @@ class Host:
         if io_known:
             yield Reading("process_read_bytes", float(moved[0]))
             yield Reading("process_written_bytes", float(moved[1]))
+
+
+_CARD = "/sys/class/net/{}/device"
 
 
 def _read(path: str) -> str:

@@ -63,8 +63,9 @@ class Rapl:
 
 
 def _zones() -> list[Path]:
-    """List the zones of whole packages: `intel-rapl:0`, and not `intel-rapl:0:1` inside."""
-    return sorted(zone for zone in POWERCAP.glob("*-rapl:*") if zone.name.count(":") == 1)
+    """List the zones of packages: neither those inside, nor `psys`, which holds the packages."""
+    zones = (zone for zone in POWERCAP.glob("*-rapl:*") if zone.name.count(":") == 1)
+    return sorted(zone for zone in zones if (zone / "name").read_text().startswith("package"))
 
 
 def _number(path: Path) -> int:

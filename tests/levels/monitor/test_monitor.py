@@ -190,8 +190,11 @@ def test_rapl_wraps_at_its_range_and_sums_packages(
     monkeypatch.setattr(rapl, "POWERCAP", tmp_path)
     monkeypatch.setattr(rapl, "PERF", tmp_path / "none")
     assert "no counters" in str(rapl.unavailable())
-    for name in ("intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0"):
+    zones = {"intel-rapl:0": "package-0", "intel-rapl:1": "package-1"}
+    zones |= {"intel-rapl:0:0": "core", "intel-rapl:2": "psys"}  # the last holds the packages
+    for name, what in zones.items():
         (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(f"{what}\n")
         (tmp_path / name / "energy_uj").write_text("900000\n")
         (tmp_path / name / "max_energy_range_uj").write_text("1000000\n")
     assert rapl.unavailable() is None

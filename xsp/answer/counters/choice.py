@@ -75,7 +75,7 @@ def chosen(trace: Trace, *, top: int | None = None, until_pct: float = 80.0) -> 
             take = True
             taken += 1
             reason = f"{percent(share)} of the device's time in {counted(launches, 'launch')}"
-        reached += share
+        reached += share if take else 0.0
         takes.append(take)
         reasons.append(reason)
     return table.with_columns(

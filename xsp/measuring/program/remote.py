@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def attach(
     ):
         request = {
             "seconds": seconds,
-            "levels": levels if isinstance(levels, str) else int(str(levels)),
+            "levels": levels if isinstance(levels, str) else _numbers(levels),
             "output": str(Path(output).resolve()),
             "folder": folder,
         }
@@ -88,6 +88,13 @@ def attach(
         begun()
         _await(pid, Path(folder, SAVED), seconds + _MAKING_S, _NOT_SAVED)
     return Path(output).resolve()
+
+
+def _numbers(levels: LevelSet) -> int | list[int | str]:
+    """Write levels as JSON can hold them."""
+    if isinstance(levels, Iterable):
+        return [each if isinstance(each, str) else int(str(int(each))) for each in levels]
+    return int(levels)
 
 
 @contextmanager

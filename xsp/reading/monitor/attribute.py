@@ -39,6 +39,10 @@ _UNREAD = (
     "the program ended after {}, before the monitor could read enough, so energy and utilization "
     "are missing. Profile a second or more."
 )
+_PARTLY = (
+    "readings of some of the {} devices cover too little, so the energy of all is missing. Measure "
+    "again for longer; other warnings may say why."
+)
 _UNCOVERED = (
     "readings of devices cover only {} of {}, so their energy is missing. Measure again for "
     "longer; other warnings may say why."
@@ -62,6 +66,9 @@ def attributes_of(
     found: dict[str, Any] = {}
     of_devices = readings.filter(pl.col("device") > HOST)
     known = _energies(of_devices if of_devices.height else readings, monitoring, warnings)
+    if known and len(known) < len(_devices(of_devices)):  # a sum without one would be too little
+        warnings.append(TraceWarning("few-readings", _PARTLY.format(len(_devices(of_devices)))))
+        known = []
     if known:
         joules = sum(each.joules for each in known)
         half = float(np.sqrt(sum(each.half_j**2 for each in known)))
@@ -75,7 +82,7 @@ def attributes_of(
     if idle_ns <= -_IDLE_NS:
         idle = [energy_of(each, idle_ns, 0, steady=True) for _, each in _devices(readings)]
         watts = [each[0].joules / (-idle_ns / 1e9) for each in idle if each]
-        found |= {"idle_power_w": sum(watts)} if watts else {}
+        found |= {"idle_power_w": sum(watts)} if watts and all(idle) else {}
     found |= _utilization(of_devices, lasts_ns)
     found |= _host(readings.filter(pl.col("device") == HOST), lasts_ns, steps)
     if asked and not known and "cpu_pct" not in found:

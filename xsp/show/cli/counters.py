@@ -99,7 +99,9 @@ def counters(target: str, program: tuple[str, ...], **options: Any) -> None:
     from xsp.answer.counters import chosen, command, run, with_counters  # noqa: PLC0415
     from xsp.machine import check_writable  # noqa: PLC0415
 
-    recorded = Path(target).exists() and ":" not in target and not target.endswith(".py")
+    recorded = Path(target).exists() and not target.endswith(".py")
+    if target.endswith(".xsp") and not recorded:
+        raise click.UsageError(f"There is no file {target}. Make it with: xsp profile --levels 4")
     if program and program[0].startswith("-"):
         raise click.UsageError(
             f"Options stand before the trace ({program[0]} comes after it). Write: xsp counters "

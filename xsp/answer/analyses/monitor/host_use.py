@@ -64,7 +64,8 @@ def host_use(trace: Trace) -> pl.DataFrame:
     def rate(*metrics: str) -> float | None:
         if not metrics or any(name not in series or len(series[name][0]) < 2 for name in metrics):
             return None
-        parts = [(v[-1] - v[0]) / (t[-1] - t[0]) for t, v in (series[name] for name in metrics)]
+        spans = (series[name] for name in metrics)
+        parts = [max(v[-1] - v[0], 0.0) / (t[-1] - t[0]) for t, v in spans]
         return 1e9 * float(sum(parts))
 
     def most(name: str, *, least: bool = False) -> int | None:

@@ -128,11 +128,3 @@ class Stages:
         """Read the further details of each stage, as texts."""
         found = self._fields.of(6, BYTES)
         return Arguments(self._packets, found, self.packet, self.count, EXTRA, wanted)
-
-    @property
-    def pid(self) -> int | None:
-        """Number of the process that the queues work for, None if it is not told."""
-        known = self._packets.interned.get(_CONTEXTS)
-        if known is None or not known.height:
-            return None
-        return int(known["pid"][0]) if "pid" in known.columns else None

@@ -53,6 +53,8 @@ def _subject(about: Any) -> tuple[str, dict[str, Any]]:
         if frame is None or frame.f_code.co_name == "_compile":
             break
         frame = frame.f_back
+    else:
+        frame = None  # these would be the variables of some other function
     known = {} if frame is None else frame.f_locals
     code, reason = known.get("code"), known.get("recompile_reason")
     name = getattr(code, "co_qualname", _WRAPPER)
