@@ -30,7 +30,7 @@ import polars as pl
 from table import print_header
 from table import processor as processor_name
 from tool_program import PROGRAMS
-from tool_table import SCHEMA, brief_table, glance_table, group_tables
+from tool_table import SCHEMA, glance_table, group_tables
 from tools import GROUPS, TOOLS, Tool
 from turns_of_two import Process, ToolError, Turn, take_turns
 
@@ -197,7 +197,7 @@ def machine() -> str:
 
 
 def write_page(frame: pl.DataFrame, results: Path) -> None:
-    """Put the tables between the markers of the page, and the brief one beside the results."""
+    """Put the tables between the markers of the page."""
     ran = frame.filter(pl.col("reason").is_null())
     pairs = ran.group_by("tool", "program").len()["len"]
     few, most = pairs.min(), pairs.max()
@@ -205,7 +205,6 @@ def write_page(frame: pl.DataFrame, results: Path) -> None:
     text = f"Machine: {results.name}. Pairs of processes for each tool and program: {count}."
     text += "\n\n### The small transformer at a glance, the cheapest first\n\n"
     text += f"{glance_table(frame, 'transformer')}\n\n{group_tables(frame)}"
-    (results / "readme.md").write_text(brief_table(frame) + "\n", encoding="utf-8")
     page = PAGE.read_text(encoding="utf-8")
     before, rest = page.split(BEGIN)
     _, after = rest.split(END)

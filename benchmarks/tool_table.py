@@ -50,16 +50,6 @@ SCHEMA = {
 Rows = Sequence[dict[str, Any]]
 NOTHING = "\N{EN DASH}"
 _PRIVILEGES = "privileges"
-_BRIEF = {
-    "cProfile": "transformer",
-    "py-spy": "transformer",
-    "torch.profiler, shapes": "transformer",
-    "torch.profiler, stack": "transformer",
-    "xsp, levels 2": "transformer",
-    "memray": "transformer",
-    "strace -f": "loader",  # the transformer makes no system calls
-    "xsp, levels model and system": "loader",
-}
 
 
 def group_tables(frame: pl.DataFrame) -> str:
@@ -81,21 +71,6 @@ def group_tables(frame: pl.DataFrame) -> str:
                 if any(_measured(kept.get((name, program), ())) for name in names)
             ]
     return "\n\n".join(parts)
-
-
-def brief_table(frame: pl.DataFrame) -> str:
-    """Return a few rows that ran, of all groups: costs, and what the tool reports."""
-    kept = _kept(frame)
-    lines = []
-    for name, program in _BRIEF.items():
-        rows = _measured(kept.get((name, program), ()))
-        if rows:
-            spent = [interval(ratios(rows, what)) for what in ("cpu_ns", "wall_ns")]
-            others = [cell(rows, ()) for cell in (_whole, _beside, _reported)]
-            lines.append([GROUPS[TOOLS[name].group], name, program, *spent, *others])
-    return markdown(
-        ["group", "tool", "program", "CPU", "wall", "all steps", "beside", "reports"], lines
-    )
 
 
 def glance_table(frame: pl.DataFrame, program: str) -> str:

@@ -205,7 +205,7 @@ def test_a_destination_that_fails_is_named_and_the_server_goes_on(
     (tmp_path / "file").write_text("no folder")
     for options in ({"folder": tmp_path / "file"}, {"export": "nowhere"}):
         with pytest.raises(ValueError, match="file"):
-            ProfileMiddleware(app, **options)  # type: ignore[arg-type]
+            ProfileMiddleware(app, **options)
 
 
 def test_traces_are_exported_with_opentelemetrys_names(tmp_path: Path) -> None:

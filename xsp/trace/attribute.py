@@ -257,7 +257,7 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     Attribute("throttle_reasons", _REGION, _STRINGS, "Reasons for that, the most frequent first."),
     Attribute("cpu_pct", _REGION, _FLOAT,
         "CPU time of the program's processes; 100 is one CPU.", "%"),
-    Attribute("rss_bytes", _REGION, _INT, "Most memory that these held.", "bytes"),
+    Attribute("rss_bytes", _REGION, _INT, "Most memory that these held; pages that forks share count in each.", "bytes"),
     Attribute("read_bytes", _REGION, _FLOAT, "What they read from disks in a step.", "bytes"),
     Attribute("calls_per_step", _SYSCALL, _FLOAT, "How many of them a step makes, on average."),
     Attribute("steps_share", _SYSCALL, _FLOAT, "Share of steps in which there is one."),
