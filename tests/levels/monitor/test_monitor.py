@@ -389,7 +389,7 @@ def test_where_only_the_host_can_be_read_it_is_read_on_request(
 
 
 def test_a_block_too_short_to_read_anything_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(provider, "_available", lambda: ("host",))
+    monkeypatch.setattr(provider, "_available", lambda: ())  # as if none was read in time
     with added_providers(Monitor()), xsp.profile(levels=1, progress=False, monitor=True) as prof:
         spin()
     assert "few-readings" in {warning.code for warning in prof.trace.warnings}
