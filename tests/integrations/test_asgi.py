@@ -80,7 +80,7 @@ def application(folder: Path | None, **options: Any) -> FastAPI:
 def answered(
     app: Any, ask: Callable[[httpx.AsyncClient], Coroutine[Any, Any, T]], *, raises: bool = False
 ) -> T:
-    """Return what a client got, once all traces are made."""
+    """Send requests as a client, and wait until their traces are made."""
 
     async def talk() -> T:
         transport = httpx.ASGITransport(app, raise_app_exceptions=raises)

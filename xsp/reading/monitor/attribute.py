@@ -16,10 +16,10 @@ from xsp.warning import TraceWarning
 
 HOST = -1
 _APART = 0.05  # of the energy: by as much counter and power may differ
-_SETTLE_NS = 1_000_000_000  # NVML's utilization is a mean over up to as long
+SETTLE_NS = 1_000_000_000  # NVML's utilization is a mean over up to as long
 _IDLE_NS = 1_000_000_000  # least time before the first step that tells of idle power
 _AROUND_NS = 150_000_000  # before and after the steps: the first sample, and the last
-_MEANS = (
+MEANS = (
     "gpu_busy_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct",
     "sm_clock_mhz",
 )  # fmt: skip
@@ -87,7 +87,7 @@ def attributes_of(
     found |= _host(readings.filter(pl.col("device") == HOST), lasts_ns, steps)
     if asked and not known and "cpu_pct" not in found:
         warnings.append(TraceWarning("few-readings", _UNREAD.format(duration(lasts_ns))))
-    elif not known and lasts_ns >= _SETTLE_NS:
+    elif not known and lasts_ns >= SETTLE_NS:
         times = [each["time_ns"].clip(0, lasts_ns) for _, each in _devices(of_devices)]
         covered_ns = max((int(np.ptp(each.to_numpy())) for each in times), default=lasts_ns)
         if covered_ns < lasts_ns // 2:
@@ -131,14 +131,14 @@ def _all_counted(known: list[Energy]) -> bool:
 
 def _utilization(readings: Readings, lasts_ns: int) -> dict[str, Any]:
     """Return means over all devices of what was read within the steps."""
-    late = pl.when(pl.col("metric") == "gpu_busy_pct").then(min(_SETTLE_NS, lasts_ns // 2))
+    late = pl.when(pl.col("metric") == "gpu_busy_pct").then(min(SETTLE_NS, lasts_ns // 2))
     begin = pl.coalesce("since_ns", "time_ns")
     inside = readings.filter(begin >= late.otherwise(0), pl.col("time_ns") <= lasts_ns)
     values = {
         metric: inside.filter(pl.col("metric") == metric)["value"]
-        for metric in (*_MEANS, "temperature_c", "throttle_reasons")
+        for metric in (*MEANS, "temperature_c", "throttle_reasons")
     }
-    found: dict[str, Any] = {m: values[m].mean() for m in _MEANS if len(values[m])}
+    found: dict[str, Any] = {m: values[m].mean() for m in MEANS if len(values[m])}
     if len(values["temperature_c"]):
         found["temperature_c"] = values["temperature_c"].max()
     if len(bits := values["throttle_reasons"].cast(pl.Int64).to_numpy()):

@@ -203,7 +203,7 @@ def _name_regions(forest: Forest, record: ProgramRecord, labels: _Labels, of: In
 
 
 def _told(facts: RegionFacts) -> dict[str, Any]:
-    """Return what is known of a region beside its name."""
+    """Make the attributes of a region."""
     known: dict[str, Any] = {f"user.{name}": value for name, value in facts.attributes.items()}
     return known | ({"error": facts.error} if facts.error else {})
 

@@ -133,7 +133,7 @@ def advise(file: str) -> dict[str, Any]:
     Args:
         file: A trace, or a recording of another tool.
     """
-    return _brief(file)
+    return brief(_trace(file), file=file)
 
 
 def compare(before: str, after: str) -> dict[str, Any]:
@@ -173,7 +173,3 @@ def _saved(trace: Trace, output: str) -> dict[str, Any]:
     except (XspError, OSError, ValueError) as error:
         raise ToolError(str(error)) from error
     return brief(trace, file=output)
-
-
-def _brief(file: str) -> dict[str, Any]:
-    return brief(_trace(file), file=file)

@@ -7,12 +7,9 @@ from typing import Any
 import polars as pl
 
 from xsp.answer.analyses.contract import Need, analysis
+from xsp.reading.monitor import MEANS, SETTLE_NS
 from xsp.trace import Trace
 
-_MEANS = (
-    "gpu_busy_pct", "sm_active_pct", "sm_occupancy_pct", "tensor_active_pct", "dram_active_pct",
-    "sm_clock_mhz",
-)  # fmt: skip
 _COLUMNS = {
     "device": "Number of the GPU, as CUDA or HIP counts.",
     "gpu_busy_pct": "Share of time in which some kernel ran, however small.",
@@ -37,10 +34,14 @@ def utilization(trace: Trace) -> pl.DataFrame:
     Raises:
         AnalysisError: The trace has no readings of a GPU.
     """
-    readings = trace.readings.filter(pl.col("device") >= 0, pl.coalesce("since_ns", "time_ns") >= 0)
+    # NVML's utilization is late: its first second may tell of what ran before.
+    last = pl.col("time_ns").max()
+    late = pl.when(pl.col("metric") == "gpu_busy_pct").then(pl.min_horizontal(SETTLE_NS, last // 2))
+    begin = pl.coalesce("since_ns", "time_ns")
+    readings = trace.readings.filter(pl.col("device") >= 0, begin >= late.otherwise(0))
     value = pl.col("value")
     aggregates = [
-        *(value.filter(pl.col("metric") == name).mean().alias(name) for name in _MEANS),
+        *(value.filter(pl.col("metric") == name).mean().alias(name) for name in MEANS),
         value.filter(pl.col("metric") == "memory_used_bytes").max().alias("memory_bytes"),
         value.filter(pl.col("metric") == "temperature_c").max().alias("temperature_c"),
     ]
